@@ -1,0 +1,1 @@
+"""The bundled token-level backend: a small OpenAI-compatible engine on PyTorch (the only importer of torch)."""

@@ -1,0 +1,1 @@
+"""Wire formats: requests and streams of the APIs that agents speak, turned into turn events without I/O."""

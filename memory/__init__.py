@@ -1,0 +1,1 @@
+"""Tells what past trajectories teach: stores and tables that speculators read through protocols."""

@@ -1,0 +1,1 @@
+"""Tools and where they run ahead: the decorator, the claim table, the runtime and its tiers."""
