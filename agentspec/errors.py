@@ -1,11 +1,11 @@
 """The error tree, all of it.
 
-    AgentspecError
-    ├── ConfigError        at start: a setting, port, key or extra is wrong; one line that says what to do
-    ├── RequestError       the agent's request is at fault: a 4xx in the API's own error shape
-    ├── UpstreamError      the endpoint is at fault or away: a 5xx of ours; answers of the endpoint pass unchanged
-    └── SpeculationError   a bet went wrong: caught at the root of the bet, counted, never seen by the agent
-        └── ToolRefused    this tool cannot run ahead (not declared, no context, wrong loop, stale)
+AgentspecError
+├── ConfigError        at start: a setting, port, key or extra is wrong; one line that says what to do
+├── RequestError       the agent's request is at fault: a 4xx in the API's own error shape
+├── UpstreamError      the endpoint is at fault or away: a 5xx of ours; answers of the endpoint pass unchanged
+└── SpeculationError   a bet went wrong: caught at the root of the bet, counted, never seen by the agent
+    └── ToolRefused    this tool cannot run ahead (not declared, no context, wrong loop, stale)
 """
 
 from __future__ import annotations

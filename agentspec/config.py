@@ -1,0 +1,168 @@
+"""Settings: flags over environment over file over defaults.
+
+Environment: `AGENTSPEC_` + the name in capitals (`AGENTSPEC_UPSTREAM`). File: `agentspec.toml` in the working
+directory, or the one named by `--config` / `AGENTSPEC_CONFIG`, with the same names as keys.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, ClassVar
+from urllib.parse import urlsplit
+
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from agentspec.errors import ConfigError
+
+ENV_PREFIX = "AGENTSPEC_"
+DEFAULT_FILE = "agentspec.toml"
+
+
+class Engine(StrEnum):
+    """What kind of endpoint the upstream is; decides what a probe is."""
+
+    OPENAI = "openai"
+    VLLM = "vllm"
+    SGLANG = "sglang"
+    AGENTSPEC = "agentspec"
+
+    @property
+    def hosted(self) -> bool:
+        """Whether a probe is a billed request."""
+        return self is Engine.OPENAI
+
+
+def default_database() -> str:
+    """SQLite in the user's state folder."""
+    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return f"sqlite:///{Path(state) / 'agentspec' / 'ledger.sqlite3'}"
+
+
+class Settings(BaseSettings):
+    """Everything an operator may set."""
+
+    model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, extra="forbid", frozen=True)
+
+    upstream: str = Field("", description="base URL of the model endpoint, with its /v1")
+    upstream_key: SecretStr | None = Field(
+        None, description="the endpoint's key; without it the agent's own goes through"
+    )
+    engine: Engine = Field(Engine.OPENAI, description="openai (hosted) | vllm | sglang | agentspec")
+    host: str = Field("127.0.0.1", description="address to listen on")
+    port: int = Field(8787, ge=0, le=65535, description="port to listen on (0: any free one)")
+    database: str = Field(default_factory=default_database, description="SQLAlchemy URL of the ledger")
+    speculation: bool = Field(True, description="false: relay and trace only")
+    probe: bool = Field(True, description="predict by forked probes (hosted endpoints: see probe_money_cap_usd)")
+    probe_tokens: int = Field(64, ge=8, description="most tokens that a probe may generate")
+    probe_step_chars: int = Field(60, ge=1, description="probe again when this much text or reasoning has come")
+    probe_money_cap_usd: float = Field(0.0, ge=0, description="hosted endpoints: what probes may cost per day; 0: none")
+    price_input_usd_per_mtok: float = Field(0.0, ge=0, description="hosted endpoints: price of a million input tokens")
+    price_output_usd_per_mtok: float = Field(
+        0.0, ge=0, description="hosted endpoints: price of a million output tokens"
+    )
+    last_calls: bool = Field(True, description="predict the most frequent call after the last one")
+    max_runs_per_turn: int = Field(4, ge=0, description="runs ahead that one turn may have")
+    miss_cost_share: float = Field(0.15, ge=0, description="what a discarded run costs, as a share of its latency")
+    bet_limit_s: float = Field(120.0, gt=0, description="seconds that an unclaimed result is kept")
+    write_window_s: float = Field(900.0, gt=0, description="longest time that a relayed write holds reads back")
+    upstream_timeout_s: float = Field(600.0, gt=0, description="longest silence of the endpoint before we give up")
+    max_body_bytes: int = Field(64 * 2**20, gt=0, description="largest request body")
+    keep_arguments: bool = Field(False, description="write arguments of calls into the ledger")
+
+    _file: ClassVar[Mapping[str, Any]] = {}
+
+    @field_validator("upstream")
+    @classmethod
+    def _is_url(cls, value: str) -> str:
+        parts = urlsplit(value)
+        if value and (parts.scheme not in ("http", "https") or not parts.netloc):
+            raise ValueError(f"{value!r} is no URL; write for example http://127.0.0.1:8000/v1")
+        return value.rstrip("/")
+
+    @model_validator(mode="after")
+    def _cap_needs_prices(self) -> Settings:
+        priced = self.price_input_usd_per_mtok > 0 and self.price_output_usd_per_mtok > 0
+        if self.engine.hosted and self.probe_money_cap_usd > 0 and not priced:
+            raise ValueError(
+                "probe_money_cap_usd needs price_input_usd_per_mtok and price_output_usd_per_mtok to count against it"
+            )
+        return self
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return init_settings, env_settings, _FileSource(settings_cls)
+
+    @property
+    def probes_allowed(self) -> bool:
+        """Whether probes may be sent at all."""
+        return self.speculation and self.probe and (not self.engine.hosted or self.probe_money_cap_usd > 0)
+
+
+class _FileSource(PydanticBaseSettingsSource):
+    """The TOML file's values, as read by `load`."""
+
+    def get_field_value(self, field: Any, field_name: str) -> tuple[Any, str, bool]:
+        return Settings._file.get(field_name), field_name, False
+
+    def __call__(self) -> dict[str, Any]:
+        return dict(Settings._file)
+
+
+def load(flags: Mapping[str, Any] | None = None, file: Path | None = None) -> Settings:
+    """Read the settings; flags that are None were not given.
+
+    Raises:
+        ConfigError: a value does not fit, a key is unknown, the file is missing or no TOML.
+    """
+    given = {name: value for name, value in (flags or {}).items() if value is not None}
+    Settings._file = _read_file(file)
+    try:
+        return Settings(**given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(str(part) for part in first["loc"])
+        why = first["msg"].removeprefix("Value error, ")
+        if first["type"] == "extra_forbidden":
+            why = "there is no such setting; `agentspec config show` lists them"
+        raise ConfigError(f"setting {name}: {why}" if name else why) from error
+    finally:
+        Settings._file = {}
+
+
+def sources(flags: Mapping[str, Any] | None = None, file: Path | None = None) -> dict[str, str]:
+    """Where each setting's value comes from: `flag`, `environment`, `file` or `default`."""
+    in_file = _read_file(file)
+    found = {}
+    for name in Settings.model_fields:
+        if (flags or {}).get(name) is not None:
+            found[name] = "flag"
+        elif f"{ENV_PREFIX}{name.upper()}" in {key.upper() for key in os.environ}:
+            found[name] = "environment"
+        else:
+            found[name] = "file" if name in in_file else "default"
+    return found
+
+
+def _read_file(file: Path | None) -> Mapping[str, Any]:
+    named = file or (Path(os.environ[f"{ENV_PREFIX}CONFIG"]) if f"{ENV_PREFIX}CONFIG" in os.environ else None)
+    path = named or Path(DEFAULT_FILE)
+    if named is None and not path.exists():
+        return {}
+    try:
+        return tomllib.loads(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"cannot read the configuration file {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"the configuration file {path} is not valid TOML: {error}") from error

@@ -1,0 +1,65 @@
+"""Turn events: what a model's answer says, whatever API it came through, in the order it was said."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agentspec.calls import ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """More of the answer's visible text."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    """More of the model's reasoning."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallNamed:
+    """A tool call began and its name is known; `index` tells parallel calls apart."""
+
+    index: int
+    name: str
+    id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CallFragment:
+    """More of a call's arguments, as text."""
+
+    index: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallComplete:
+    """A call's JSON has closed. `call` is None where the arguments are no JSON object."""
+
+    index: int
+    name: str
+    call: ToolCall | None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens as the endpoint counted them."""
+
+    prompt_tokens: int
+    completion_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEnd:
+    """The answer is over; `reason` is the endpoint's finish reason."""
+
+    reason: str | None
+
+
+TurnEvent = TextDelta | ReasoningDelta | CallNamed | CallFragment | CallComplete | Usage | TurnEnd

@@ -1,0 +1,226 @@
+"""The joints of agentspec: what each part may expect of the others.
+
+A part is replaced by writing a class with these methods; nothing needs to be inherited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from agentspec.calls import ToolCall
+from agentspec.effects import ToolSpec
+from agentspec.wire.chat import ChatRequest
+
+Headers = Sequence[tuple[bytes, bytes]]
+"""HTTP headers as they go over the wire: names in lower case, in order, repeated where repeated."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """A call guessed with a confidence, and what the guess cost.
+
+    `name_confidence` and `argument_confidence` are probabilities in 0..1; the predictor's own, not yet calibrated.
+    """
+
+    call: ToolCall
+    predictor: str
+    name_confidence: float
+    argument_confidence: float
+    cost_s: float = 0.0
+    tokens: int = 0
+
+    @property
+    def confidence(self) -> float:
+        """Probability that the very call is made, as the predictor sees it."""
+        return self.name_confidence * self.argument_confidence
+
+
+class LiveTurn(Protocol):
+    """A turn while its answer arrives, as a speculator sees it. Read only."""
+
+    request: ChatRequest
+    headers: Headers
+    path: str
+    body: bytes
+    trajectory: str
+    scope: str
+    tools: Mapping[str, ToolSpec]
+    """Declared tools that may run ahead, by the name the request uses."""
+
+    @property
+    def said(self) -> str:
+        """The visible text so far."""
+
+    @property
+    def reasoned(self) -> str:
+        """The reasoning so far."""
+
+    @property
+    def call_began(self) -> bool:
+        """Whether the answer has reached a tool call: too late to guess its name."""
+
+    def elapsed_s(self) -> float:
+        """Seconds since the request came in."""
+
+    async def grown(self, chars: int) -> bool:
+        """Wait until `chars` of text or reasoning are there; False when the answer ended or reached a call first."""
+
+
+Offer = Callable[[Prediction], None]
+"""Takes a prediction; returns at once. What happens to it is the gate's business."""
+
+
+class Speculator(Protocol):
+    """Guesses the next tool calls of a turn."""
+
+    name: str
+
+    async def speculate(self, turn: LiveTurn, offer: Offer) -> None:
+        """Offer guesses as they come up, best knowledge first. Cancelled when the turn's answer ends.
+
+        A poor guess is no error; whatever is raised is counted against this speculator and nothing else.
+        """
+
+
+@dataclass(slots=True)
+class ProbeRecord:
+    """One probe, for the books: seconds since its turn began, tokens billed, and what it said."""
+
+    started_s: float
+    duration_s: float = 0.0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    outcome: str = "running"
+
+
+class ProbeLog(Protocol):
+    """Where a probing speculator notes its probes and asks whether another one pays."""
+
+    def worth_probing(self, turn: LiveTurn) -> bool:
+        """The gate's verdict on one more probe of this turn."""
+
+    def open_probe(self, turn: LiveTurn) -> ProbeRecord:
+        """Begin a probe."""
+
+    def close_probe(self, turn: LiveTurn, probe: ProbeRecord) -> None:
+        """End a probe, however it went."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamRequest:
+    """A request on its way to the endpoint. `path` is relative to the endpoint's base URL, query included."""
+
+    method: str
+    path: str
+    headers: Headers
+    body: bytes
+
+
+class UpstreamResponse(Protocol):
+    """The endpoint's answer: status and headers are known, the body arrives."""
+
+    status: int
+    headers: Headers
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """The body as it arrives, not decompressed.
+
+        Raises:
+            UpstreamError: the endpoint broke off.
+        """
+
+    async def close(self) -> None:
+        """Let go. Before the end this tells the endpoint to stop."""
+
+
+class Upstream(Protocol):
+    """The way to the model endpoint."""
+
+    async def open(self, request: UpstreamRequest) -> UpstreamResponse:
+        """Send a request and return once status and headers are there.
+
+        Raises:
+            UpstreamError: the endpoint cannot be reached or broke off before it answered.
+        """
+
+    async def close(self) -> None:
+        """Close the connections."""
+
+
+class Run(Protocol):
+    """One run of a tool ahead of time."""
+
+    started_s: float
+    """Monotonic clock."""
+
+    def cancel(self) -> bool:
+        """Stop it. False when it cannot be stopped (a thread): it is left to end on its own."""
+
+
+class Tier(Protocol):
+    """A place where tools run ahead."""
+
+    name: str
+
+    def start(self, work: Work) -> Run:
+        """Start the work and return at once; its end is reported through `work.done`.
+
+        Raises:
+            ToolRefused: this work cannot run here.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A tool's function, bound to everything it needs, and where its end is reported."""
+
+    tool: str
+    call: Callable[[], Any]
+    done: Callable[[Any, BaseException | None], None]
+    """Called once from any thread with (result, None) or (None, error)."""
+    loop: Any = None
+    """The event loop on which an async tool must run; None for a plain function."""
+    context: Any = None
+    """The `contextvars.Context` to run in."""
+
+
+class Ledger(Protocol):
+    """The books: rows written off the hot path, dropped and counted when it cannot keep up."""
+
+    def record(self, table: str, row: Mapping[str, Any]) -> None:
+        """Queue one row. Never blocks, never raises."""
+
+    async def close(self) -> None:
+        """Write what is queued."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A next call that memory holds likely, with its share of what followed before."""
+
+    call: ToolCall
+    probability: float
+    support: int
+
+
+class NextCalls(Protocol):
+    """What memory knows about the call that comes next."""
+
+    def candidates(self, scope: str, history: Sequence[ToolCall]) -> list[Candidate]:
+        """Likely next calls after `history`, likeliest first; empty for no guess."""
+
+    def learn(self, scope: str, history: Sequence[ToolCall], call: ToolCall | None) -> None:
+        """After `history` came this call (None: the agent spoke instead)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """An order to a runtime: run this call ahead."""
+
+    bet: str
+    trajectory: str
+    call: ToolCall
+    limit_s: float
+    extra: Mapping[str, Any] = field(default_factory=dict)

@@ -1,0 +1,207 @@
+"""The Chat Completions API without I/O: requests read, streams and answers turned into turn events.
+
+Nothing here raises for what an endpoint sends: unknown fields and events pass, malformed ones are skipped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from agentspec.calls import JsonCloser, ToolCall, parse_arguments
+from agentspec.errors import RequestError
+from agentspec.events import (
+    CallComplete,
+    CallFragment,
+    CallNamed,
+    ReasoningDelta,
+    TextDelta,
+    TurnEnd,
+    TurnEvent,
+    Usage,
+)
+from agentspec.sse import SseDecoder
+
+_REASONING_FIELDS = ("reasoning_content", "reasoning")
+_decoder = msgspec.json.Decoder()
+
+
+class ChatRequest(msgspec.Struct, frozen=True):
+    """What agentspec reads of a request; the body itself goes on as it came."""
+
+    model: str
+    messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: Any = None
+    parallel_tool_calls: bool | None = None
+    stream: bool | None = False
+
+    @property
+    def tool_schemas(self) -> dict[str, dict[str, Any]]:
+        """JSON Schema of the parameters, by tool name, for the function tools of the request."""
+        schemas: dict[str, dict[str, Any]] = {}
+        for tool in self.tools or []:
+            function = tool.get("function")
+            if isinstance(function, dict) and isinstance(function.get("name"), str):
+                schemas[function["name"]] = function.get("parameters") or {}
+        return schemas
+
+
+_request_decoder = msgspec.json.Decoder(ChatRequest)
+
+
+def parse_request(body: bytes) -> ChatRequest:
+    """Read a request's body.
+
+    Raises:
+        RequestError: the body is no JSON (`invalid_json`).
+        msgspec.ValidationError: JSON of another shape; the endpoint should judge it, not we.
+    """
+    try:
+        return _request_decoder.decode(body)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError as error:
+        raise RequestError(f"the request body is not valid JSON: {error}", code="invalid_json") from error
+
+
+@dataclass(slots=True)
+class _OpenCall:
+    """A call that is still arriving."""
+
+    id: str | None = None
+    name: str = ""
+    arguments: list[str] = field(default_factory=list)
+    closer: JsonCloser = field(default_factory=JsonCloser)
+    done: bool = False
+
+
+class ChatStream:
+    """Turns the bytes of a streamed answer into turn events, several calls interleaved."""
+
+    def __init__(self) -> None:
+        self._sse = SseDecoder()
+        self._calls: dict[int, _OpenCall] = {}
+        self._ended = False
+
+    def feed(self, chunk: bytes) -> list[TurnEvent]:
+        """Take the next bytes as the endpoint sent them (decompressed) and return what they said."""
+        events: list[TurnEvent] = []
+        for event in self._sse.feed(chunk):
+            if event.data.strip() == "[DONE]":
+                continue
+            try:
+                payload = _decoder.decode(event.data)
+            except msgspec.DecodeError:
+                continue
+            if isinstance(payload, dict):
+                events += self._payload(payload)
+        return events
+
+    def finish(self) -> list[TurnEvent]:
+        """The stream is over: close what the endpoint left open."""
+        return self._end(None)
+
+    def _payload(self, payload: dict[str, Any]) -> list[TurnEvent]:
+        events: list[TurnEvent] = []
+        for choice in _dicts(payload.get("choices")):
+            if choice.get("index", 0) != 0:
+                continue
+            delta = choice.get("delta")
+            if isinstance(delta, dict):
+                events += self._delta(delta)
+            if isinstance(choice.get("finish_reason"), str):
+                events += self._end(choice["finish_reason"])
+        return events + _usage(payload)
+
+    def _delta(self, delta: dict[str, Any]) -> list[TurnEvent]:
+        events: list[TurnEvent] = []
+        for name in _REASONING_FIELDS:
+            if isinstance(delta.get(name), str) and delta[name]:
+                events.append(ReasoningDelta(delta[name]))
+                break
+        if isinstance(delta.get("content"), str) and delta["content"]:
+            events.append(TextDelta(delta["content"]))
+        for position, fragment in enumerate(_dicts(delta.get("tool_calls"))):
+            events += self._call(fragment, position)
+        return events
+
+    def _call(self, fragment: dict[str, Any], position: int) -> list[TurnEvent]:
+        index = fragment.get("index")
+        index = index if isinstance(index, int) else self._guess_index(fragment, position)
+        call = self._calls.setdefault(index, _OpenCall())
+        function = fragment.get("function")
+        function = function if isinstance(function, dict) else {}
+        call.id = call.id or _text(fragment.get("id")) or None
+        events: list[TurnEvent] = []
+        if not call.name and (name := _text(function.get("name"))):
+            call.name = name
+            events.append(CallNamed(index, name, call.id))
+        text = _text(function.get("arguments"))
+        if text:
+            call.arguments.append(text)
+            events.append(CallFragment(index, text))
+            if call.name and not call.done and call.closer.feed(text):
+                events.append(_complete(index, call))
+        return events
+
+    def _guess_index(self, fragment: dict[str, Any], position: int) -> int:
+        """Some endpoints leave `index` out: a known or no id continues a call, a new id begins the next one."""
+        identity = _text(fragment.get("id"))
+        for index, call in self._calls.items():
+            if identity and call.id == identity:
+                return index
+        if identity:
+            return len(self._calls)
+        return max(self._calls, default=position)
+
+    def _end(self, reason: str | None) -> list[TurnEvent]:
+        if self._ended:
+            return []
+        self._ended = True
+        open_calls = [(index, call) for index, call in self._calls.items() if call.name and not call.done]
+        return [*(_complete(index, call) for index, call in open_calls), TurnEnd(reason)]
+
+
+def events_of_answer(body: bytes) -> list[TurnEvent]:
+    """The same events, from an answer that was not streamed."""
+    try:
+        payload = _decoder.decode(body)
+    except msgspec.DecodeError:
+        return []
+    if not isinstance(payload, dict):
+        return []
+    stream = ChatStream()
+    events: list[TurnEvent] = []
+    for choice in _dicts(payload.get("choices"))[:1]:
+        message = choice.get("message")
+        if isinstance(message, dict):
+            calls = [{**call, "index": i} for i, call in enumerate(_dicts(message.get("tool_calls")))]
+            reason = choice.get("finish_reason") or "stop"
+            delta = {**message, "tool_calls": calls}
+            events += stream._payload({"choices": [{"index": 0, "delta": delta, "finish_reason": reason}]})
+    return events + _usage(payload)
+
+
+def _complete(index: int, call: _OpenCall) -> CallComplete:
+    call.done = True
+    arguments = parse_arguments("".join(call.arguments))
+    return CallComplete(index, call.name, None if arguments is None else ToolCall(call.name, arguments, call.id))
+
+
+def _usage(payload: dict[str, Any]) -> list[TurnEvent]:
+    usage = payload.get("usage")
+    if not isinstance(usage, dict):
+        return []
+    prompt, completion = usage.get("prompt_tokens"), usage.get("completion_tokens")
+    return [Usage(prompt if isinstance(prompt, int) else 0, completion if isinstance(completion, int) else 0)]
+
+
+def _dicts(value: Any) -> list[dict[str, Any]]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
