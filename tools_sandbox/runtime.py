@@ -1,0 +1,262 @@
+"""The runtime: the agent's process as the proxy sees it. Runs calls ahead on order, hands results to real calls.
+
+Life of a run here: ordered (`RunAhead`) -> checked -> started on a tier -> over (`Ran`) -> reserved by a real call ->
+granted by the proxy -> handed over (`Claimed`). Every exit on the way is reported with its reason.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import itertools
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from agentspec import channel
+from agentspec.errors import SpeculationError, ToolRefused
+from agentspec.protocols import Tier, Work
+from agentspec.tools_sandbox.claims import ClaimTable, PendingRun, approximate_bytes
+from agentspec.tools_sandbox.surroundings import Surroundings
+from agentspec.tools_sandbox.tool import DECLARED, FOLLOWERS, DeclaredTool
+
+log = logging.getLogger("agentspec.runtime")
+
+GRANT_LIMIT_S = 0.25
+"""Longest wait for the proxy's word on a reserved run; after that the call is a miss."""
+
+
+class Link(Protocol):
+    """The way to the proxy."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether the proxy has answered our introduction and is there."""
+
+    def send(self, message: channel.FromRuntime) -> None:
+        """Queue a message; never blocks, drops what cannot be sent."""
+
+    def introduce(self) -> None:
+        """Say `Hello` again: the tools have changed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A real call's tool and surroundings, kept until the proxy says whose it was."""
+
+    tool: DeclaredTool
+    surroundings: Surroundings
+
+
+class Runtime:
+    """Holds the tools, the claim table and what each session's calls looked like."""
+
+    def __init__(self, tier: Tier, tools: Iterable[DeclaredTool] | None = None) -> None:
+        if tools is None:
+            FOLLOWERS.add(self)
+        self._tier = tier
+        self._fixed = None if tools is None else list(tools)
+        self._base = contextvars.copy_context()
+        self._link: Link | None = None
+        self._reset()
+
+    def _reset(self) -> None:
+        """Fresh tables and locks: at start, and in a child process after a fork."""
+        self.table = ClaimTable()
+        self.left_running = 0
+        self._lock = threading.Lock()
+        self._tickets = itertools.count(1)
+        self._asked: dict[int, Future[channel.Grant]] = {}
+        self._recent: OrderedDict[int, Seen] = OrderedDict()
+        self._sessions: OrderedDict[tuple[str, DeclaredTool], Surroundings] = OrderedDict()
+
+    def forget_everything(self) -> None:
+        """After a fork: nothing of the parent's is ours."""
+        self._link = None
+        self._reset()
+
+    def attach(self, link: Link) -> None:
+        """Use this way to the proxy."""
+        self._link = link
+
+    @property
+    def active(self) -> bool:
+        """Whether runs could be handed over at all right now."""
+        return self._link is not None and self._link.connected
+
+    def tools(self) -> dict[str, DeclaredTool]:
+        """The tools on offer by name; a name that two tools share is offered by neither."""
+        found: dict[str, DeclaredTool] = {}
+        twice: set[str] = set()
+        for tool in list(DECLARED) if self._fixed is None else self._fixed:
+            tool.runtimes.add(self)
+            if tool.name in found:
+                twice.add(tool.name)
+            found[tool.name] = tool
+        return {name: tool for name, tool in found.items() if name not in twice}
+
+    def hello(self, identity: str) -> channel.Hello:
+        """The introduction that the proxy gets."""
+        infos = [channel.ToolInfo.of(tool.spec, tool.same_call is not None) for tool in self.tools().values()]
+        return channel.Hello(identity, infos)
+
+    def tools_changed(self) -> None:
+        """A tool was declared after we introduced ourselves."""
+        if self._link is not None:
+            self._link.introduce()
+
+    # What the proxy says
+
+    def receive(self, message: channel.FromProxy) -> None:
+        """Act on a message of the proxy's."""
+        if isinstance(message, channel.RunAhead):
+            self._run_ahead(message)
+        elif isinstance(message, channel.Cancel):
+            self._cancel(self.table.drop(message.bet))
+        elif isinstance(message, channel.Grant):
+            self._answer(message)
+        elif isinstance(message, channel.Session):
+            self._learn_session(message)
+
+    def lost(self) -> None:
+        """The channel is gone: nothing can be granted any more."""
+        for run in self.table.drop_all():
+            self._cancel(run)
+        for ticket in list(self._asked):
+            self._answer(channel.Grant(ticket, False, "the proxy is gone"))
+
+    def _answer(self, grant: channel.Grant) -> None:
+        answer = self._asked.pop(grant.ask, None)
+        if answer is not None and answer.set_running_or_notify_cancel():
+            answer.set_result(grant)
+
+    def _run_ahead(self, order: channel.RunAhead) -> None:
+        try:
+            self._start(order)
+        except SpeculationError as error:
+            self.report(channel.Refused(order.bet, str(error)))
+        except BaseException as error:  # the root of a bet: nothing it raises goes further
+            log.warning("bet %s could not start: %r", order.bet, error)
+            self.report(channel.Refused(order.bet, f"could not start: {error!r}"))
+
+    def _start(self, order: channel.RunAhead) -> None:
+        tool = self.tools().get(order.tool)
+        if tool is None or not tool.spec.effect.may_run_ahead:
+            raise ToolRefused(f"{order.tool} is not declared pure or read here")
+        surroundings = self._surroundings_for(tool, order.trajectory)
+        arguments = tool.signature.of_prediction(order.arguments, tool.last_form)
+        loop = tool.running_loop()
+        if tool.is_async and loop is None:
+            raise ToolRefused(f"{tool.name} is async and was not seen running on a loop yet")
+        for_the_run = tool.signature.of_prediction(order.arguments, tool.last_form)  # its own copy of the values
+        now = time.monotonic()
+        owner = tool.owner(arguments, surroundings)
+        run = PendingRun(order.bet, order.trajectory, tool, arguments, surroundings, owner, now, now + order.limit_s)
+        started, dropped = self.table.add(run)
+        self._discard(dropped, "unclaimed", "made room for newer results")
+        if not started:
+            raise ToolRefused(f"a write that {tool.name} depends on is going on")
+        work = Work(
+            tool.name,
+            lambda: tool.call(for_the_run, surroundings),
+            lambda result, error: self._over(run, result, error),
+            loop if tool.is_async else None,
+            surroundings.variables.copy(),
+        )
+        try:
+            run.run = self._tier.start(work)
+        except SpeculationError:
+            self.table.drop(order.bet)
+            raise
+
+    def _surroundings_for(self, tool: DeclaredTool, trajectory: str) -> Surroundings:
+        seen = self._sessions.get((trajectory, tool))
+        if seen is not None:
+            return seen
+        if tool.parameters.hidden:
+            wanted = ", ".join(sorted(tool.parameters.hidden))
+            raise ToolRefused(f"{tool.name}: {wanted} is known only after a first real call of this session")
+        return Surroundings({}, self._base)
+
+    def _over(self, run: PendingRun, result: Any, error: BaseException | None) -> None:
+        latency_s = time.monotonic() - run.started_s
+        if not run.future.set_running_or_notify_cancel():
+            return
+        run.latency_s = latency_s
+        if error is not None:
+            run.future.set_exception(error if isinstance(error, Exception) else ToolRefused(repr(error)))
+            self.table.drop(run.bet)
+            self.report(channel.Ran(run.bet, latency_s, f"{type(error).__name__}: {error}"[:500]))
+            return
+        run.tool.took(latency_s)
+        run.future.set_result(result)
+        self.report(channel.Ran(run.bet, latency_s))
+        self._discard(self.table.finished(run, approximate_bytes(result)), "unclaimed", "made room for newer results")
+
+    # What claims need
+
+    def ask(self, run: PendingRun) -> Future[channel.Grant]:
+        """Ask the proxy whether a reserved run may be handed over; the answer comes within `GRANT_LIMIT_S` or never."""
+        ticket = next(self._tickets)
+        answer: Future[channel.Grant] = Future()
+        self._asked[ticket] = answer
+        self.report(channel.Ask(ticket, run.bet))
+        if not self.active:
+            self._answer(channel.Grant(ticket, False, "the proxy is gone"))
+        return answer
+
+    def void(self, run: PendingRun, outcome: str, reason: str) -> None:
+        """A run that was taken out of the table will not be handed over."""
+        self._discard([run], outcome, reason)
+
+    def discard_stale(self, runs: list[PendingRun]) -> None:
+        """Runs that a write or their age has made stale."""
+        self._discard(runs, "stale", "older than stable_for, or a write came between")
+
+    def _discard(self, runs: list[PendingRun], outcome: str, reason: str) -> None:
+        for run in runs:
+            self._cancel(run)
+        if runs:
+            self.report(channel.Voided([run.bet for run in runs], outcome, reason))
+
+    def _cancel(self, run: PendingRun | None) -> None:
+        if run is None or run.done:
+            return
+        if run.run is not None and not run.run.cancel():
+            self.left_running += 1  # a thread cannot be killed; it ends on its own and nobody sees its result
+
+    def settle(self, report: channel.Claimed, seen: Seen) -> None:
+        """Report a real call that is over and remember its surroundings until its session is known."""
+        with self._lock:
+            self._recent[report.claim] = seen
+            while len(self._recent) > 256:
+                self._recent.popitem(last=False)
+        self.report(report)
+
+    def next_claim(self) -> int:
+        """A number for a real call."""
+        return next(self._tickets)
+
+    def sweep(self) -> None:
+        """Drop what nobody claimed in time."""
+        self._discard(self.table.expired(time.monotonic()), "unclaimed", "not claimed in time")
+
+    def report(self, message: channel.FromRuntime) -> None:
+        """Tell the proxy, if it is there."""
+        link = self._link
+        if link is not None:
+            link.send(message)
+
+    def _learn_session(self, message: channel.Session) -> None:
+        with self._lock:
+            seen = self._recent.pop(message.claim, None)
+            if seen is None:
+                return
+            self._sessions[message.trajectory, seen.tool] = seen.surroundings
+            self._sessions.move_to_end((message.trajectory, seen.tool))
+            while len(self._sessions) > 1024:
+                self._sessions.popitem(last=False)
