@@ -44,8 +44,10 @@ class LiveTurn(Protocol):
     headers: Headers
     path: str
     body: bytes
+    id: str
     trajectory: str
     scope: str
+    tenant: str
     tools: Mapping[str, ToolSpec]
     """Declared tools that may run ahead, by the name the request uses."""
 

@@ -27,7 +27,8 @@ _MAX_FRAME_BYTES = 16 * 2**20
 class ChannelClient:
     """Keeps the channel between one runtime and the proxy open; a `Link` for the runtime."""
 
-    def __init__(self, proxy_url: str, identity: str, runtime: Runtime) -> None:
+    def __init__(self, proxy_url: str, identity: str, runtime: Runtime, api_key: str | None = None) -> None:
+        self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
         self._url = _websocket_url(proxy_url)
         self._identity = identity
         self._runtime = runtime
@@ -75,7 +76,7 @@ class ChannelClient:
         while not self._closing.is_set():
             began = time.monotonic()
             try:
-                with ws_connect(self._url, max_size=_MAX_FRAME_BYTES, open_timeout=5.0, proxy=None) as socket:
+                with self._connect() as socket:
                     self._serve(socket)
             except (OSError, WebSocketException, TimeoutError) as error:
                 if not told and not self._closing.is_set():
@@ -88,6 +89,11 @@ class ChannelClient:
                 pause_s, told = 0.1, False
             self._closing.wait(pause_s * random.uniform(0.5, 1.0))
             pause_s = min(_MAX_PAUSE_S, pause_s * 2)
+
+    def _connect(self) -> Connection:
+        return ws_connect(
+            self._url, additional_headers=self._headers, max_size=_MAX_FRAME_BYTES, open_timeout=5.0, proxy=None
+        )
 
     def _serve(self, socket: Connection) -> None:
         self._socket = socket

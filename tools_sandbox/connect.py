@@ -34,8 +34,15 @@ class Connection:
     `headers` or a client of this object is used there. Do not carry a base URL over a fork.
     """
 
-    def __init__(self, proxy_url: str, endpoint: str | None, tools: Iterable[Callable[..., Any]] | None) -> None:
+    def __init__(
+        self,
+        proxy_url: str,
+        endpoint: str | None = None,
+        tools: Iterable[Callable[..., Any]] | None = None,
+        api_key: str | None = None,
+    ) -> None:
         self._proxy_url = proxy_url
+        self._api_key = api_key
         self._endpoint = endpoint
         chosen = None if tools is None else [declared(tool) for tool in tools]
         self._runtime = Runtime(ThreadTier(), chosen)
@@ -46,7 +53,7 @@ class Connection:
 
     def _open(self) -> ChannelClient:
         self._id = secrets.token_urlsafe(24)
-        self._channel = ChannelClient(self._proxy_url, self._id, self._runtime)
+        self._channel = ChannelClient(self._proxy_url, self._id, self._runtime, self._api_key)
         return self._channel
 
     def _ensure(self) -> ChannelClient:
@@ -111,6 +118,7 @@ def connect(
     *,
     endpoint: str | None = None,
     tools: Iterable[Callable[..., Any]] | None = None,
+    api_key: str | None = None,
     wait_s: float = 2.0,
 ) -> Connection:
     """Make this process a runtime of the proxy at `url`. Never fails because the proxy is away: it is retried.
@@ -120,6 +128,8 @@ def connect(
         endpoint: base URL of the model endpoint, with its `/v1`, for when the proxy is gone; by default the one
             that the proxy names.
         tools: decorated functions to offer; by default all that are declared in this process, now or later.
+        api_key: the key that the agent's requests carry (default: `OPENAI_API_KEY`). Requests that do not name
+            this runtime find it only under the same key.
         wait_s: seconds to wait for the proxy before going on without it.
 
     Raises:
@@ -128,7 +138,8 @@ def connect(
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise ConfigError(f"connect: {url!r} is no URL; write for example http://127.0.0.1:8787")
-    connection = Connection(f"{parts.scheme}://{parts.netloc}", endpoint, tools)
+    key = api_key or os.environ.get("OPENAI_API_KEY")
+    connection = Connection(f"{parts.scheme}://{parts.netloc}", endpoint, tools, key)
     connection.wait(wait_s)
     return connection
 

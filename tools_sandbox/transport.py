@@ -62,7 +62,7 @@ def _at(request: httpx.Request, base: str) -> httpx.Request:
     url = httpx.URL(base)
     tail = rest if found else b""
     url = url.copy_with(raw_path=url.raw_path.rstrip(b"/") + tail)
-    headers = [(k, v) for k, v in request.headers.raw if k.lower() != b"host"]
+    headers = [(b"host", url.netloc), *((k, v) for k, v in request.headers.raw if k.lower() != b"host")]
     return httpx.Request(request.method, url, headers=headers, stream=request.stream, extensions=request.extensions)
 
 

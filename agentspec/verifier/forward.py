@@ -17,6 +17,7 @@ from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM
 
 from agentspec.errors import ConfigError
 from agentspec.verifier.kv import KvBuffer, KvShape
+from agentspec.verifier.linears import pack_linears
 
 _ATTENTION = "agentspec_ragged"
 
@@ -97,9 +98,14 @@ class Runner:
         config = AutoConfig.from_pretrained(folder)
         kinds = set(getattr(config, "layer_types", None) or ["full_attention"])
         if kinds != {"full_attention"}:
-            raise ConfigError(f"the bundled verifier runs full attention only, this model has {', '.join(sorted(kinds))}")
+            raise ConfigError(
+                f"the bundled verifier runs full attention only, this model has {', '.join(sorted(kinds))}"
+            )
         model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=self.dtype, attn_implementation=_ATTENTION)
         self._model: Any = model.to(self.device).eval()
+        self.vocab_size: int = self._model.get_output_embeddings().weight.shape[0]
+        if self.device.type == "cpu" and self.dtype is torch.float32:
+            pack_linears(self._model)
         heads = config.num_attention_heads
         self.groups: int = heads // (getattr(config, "num_key_value_heads", None) or heads)
         self.kv_shape = KvShape(
@@ -109,7 +115,6 @@ class Runner:
             dtype=self.dtype,
             device=self.device,
         )
-        self.vocab_size: int = self._model.get_output_embeddings().weight.shape[0]
         self.max_context: int = config.max_position_embeddings
         self.eos_ids: frozenset[int] = _eos_ids(self._model)
 

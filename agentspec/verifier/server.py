@@ -1,0 +1,143 @@
+"""The HTTP front: routes, error shapes, and a watch that ends a request the moment its client leaves."""
+
+from __future__ import annotations
+
+import json
+import time
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from agentspec.errors import ApiError, RequestError
+from agentspec.verifier.config import VerifierConfig, require_extra
+
+if TYPE_CHECKING:
+    from agentspec.verifier.service import Run, Service
+
+__all__ = ["VerifierConfig", "create_app", "serve"]
+
+
+def serve(config: VerifierConfig) -> None:
+    """Load the model and answer until interrupted.
+
+    Raises:
+        ConfigError: the extra is missing, the model cannot be found or run, or a setting is wrong.
+    """
+    require_extra()
+    service: Service = import_module("agentspec.verifier.service").Service(config)
+    try:
+        uvicorn.run(
+            create_app(service), host=config.host, port=config.port, log_level=config.log_level, access_log=False
+        )
+    finally:
+        service.close()
+
+
+def create_app(service: Service) -> Starlette:
+    """The ASGI app over a loaded service."""
+    front = _Front(service)
+    routes = [
+        Route("/v1/chat/completions", front.chat, methods=["POST"]),
+        Route("/v1/completions", front.complete, methods=["POST"]),
+        Route("/v1/models", front.models),
+        Route("/health", front.health),
+    ]
+    return Starlette(routes=routes, exception_handlers={ApiError: _error, 404: _unknown_path, 405: _unknown_path})
+
+
+class _Front:
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._started = int(time.time())
+
+    async def chat(self, request: Request) -> Response:
+        return _Answer(self._service.chat(await _body(request)))
+
+    async def complete(self, request: Request) -> Response:
+        return _Answer(self._service.complete(await _body(request)))
+
+    async def models(self, request: Request) -> Response:
+        model = {"id": self._service.name, "object": "model", "created": self._started, "owned_by": "agentspec"}
+        return JSONResponse({"object": "list", "data": [{**model, "max_model_len": self._service.max_context}]})
+
+    async def health(self, request: Request) -> Response:
+        return JSONResponse({"status": "ok", "active": self._service.engine.running})
+
+
+class _Answer(Response):
+    """Sends a run's chunks or body; the client's leaving cancels the run, before the first token as well as later."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__()
+        self._run = run
+        self._service = import_module("agentspec.verifier.service")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._watch, receive, tasks.cancel_scope)
+                await (self._stream if self._run.options.stream else self._whole)(send)
+                tasks.cancel_scope.cancel()
+        finally:
+            self._run.ticket.cancel()
+
+    async def _watch(self, receive: Receive, scope: anyio.CancelScope) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        scope.cancel()
+
+    async def _whole(self, send: Send) -> None:
+        try:
+            body, status = await self._service.whole(self._run), 200
+        except ApiError as error:
+            body, status = error.body(), error.status
+        headers = [(b"content-type", b"application/json")]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": _json(body)})
+
+    async def _stream(self, send: Send) -> None:
+        headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-cache")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        try:
+            async for chunk in self._service.stream(self._run):
+                await _send_event(send, _json(chunk))
+        except ApiError as error:  # too late for a status: an error event, as the API does it
+            await _send_event(send, _json(error.body()))
+        await _send_event(send, b"[DONE]")
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def _send_event(send: Send, data: bytes) -> None:
+    await send({"type": "http.response.body", "body": b"data: " + data + b"\n\n", "more_body": True})
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    try:
+        body = json.loads(await request.body())
+    except ValueError as error:
+        raise RequestError(f"the body is not JSON: {error}", code="invalid_json") from error
+    if not isinstance(body, dict):
+        raise RequestError("the body must be a JSON object", code="invalid_json")
+    return body
+
+
+async def _error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, ApiError)
+    return JSONResponse(error.body(), status_code=error.status)
+
+
+async def _unknown_path(request: Request, error: Exception) -> Response:
+    status = getattr(error, "status_code", 404)
+    wrong = RequestError(f"no {request.method} {request.url.path} here", code="unknown_path", status=status)
+    return JSONResponse(wrong.body(), status_code=status)

@@ -1,0 +1,254 @@
+"""The books in SQL: every turn, probe, bet and claim with its outcome, times and reason.
+
+Rows are written by one thread in batches, off the hot path. A queue that is full drops rows and counts them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import queue
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sa
+
+from agentspec.errors import ConfigError
+
+log = logging.getLogger("agentspec.ledger")
+
+_metadata = sa.MetaData()
+
+TURNS = sa.Table(
+    "turns",
+    _metadata,
+    sa.Column("id", sa.String(32), primary_key=True),
+    sa.Column("trajectory", sa.String(200), index=True, nullable=False),
+    sa.Column("runtime", sa.String(16)),
+    sa.Column("model", sa.String(200)),
+    sa.Column("began_at", sa.Float, index=True, nullable=False),
+    sa.Column("first_byte_s", sa.Float),
+    sa.Column("call_s", sa.Float),
+    sa.Column("duration_s", sa.Float),
+    sa.Column("status", sa.Integer),
+    sa.Column("calls", sa.Integer),
+    sa.Column("prompt_tokens", sa.Integer),
+    sa.Column("completion_tokens", sa.Integer),
+    sa.Column("note", sa.String(300)),
+)
+"""A model request and its answer. `began_at` is Unix time in seconds, the other times count from it."""
+
+PROBES = sa.Table(
+    "probes",
+    _metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("turn", sa.String(32), index=True, nullable=False),
+    sa.Column("started_s", sa.Float),
+    sa.Column("duration_s", sa.Float),
+    sa.Column("prompt_tokens", sa.Integer),
+    sa.Column("completion_tokens", sa.Integer),
+    sa.Column("outcome", sa.String(300)),
+)
+"""A forked generation that predicts; times in seconds from the turn's start."""
+
+BETS = sa.Table(
+    "bets",
+    _metadata,
+    sa.Column("id", sa.String(32), primary_key=True),
+    sa.Column("turn", sa.String(32), index=True, nullable=False),
+    sa.Column("predictor", sa.String(40), nullable=False),
+    sa.Column("tool", sa.String(200), nullable=False),
+    sa.Column("arguments", sa.Text),
+    sa.Column("name_confidence", sa.Float),
+    sa.Column("argument_confidence", sa.Float),
+    sa.Column("probability", sa.Float),
+    sa.Column("verdict", sa.String(300)),
+    sa.Column("offered_s", sa.Float),
+    sa.Column("latency_s", sa.Float),
+    sa.Column("waited_s", sa.Float),
+    sa.Column("settled_s", sa.Float),
+    sa.Column("saved_s", sa.Float),
+    sa.Column("cost_s", sa.Float),
+    sa.Column("outcome", sa.String(12), index=True, nullable=False),
+    sa.Column("reason", sa.String(300)),
+)
+"""A prediction and what became of it: hit, joined, miss, stale, failed, vetoed or unclaimed."""
+
+CLAIMS = sa.Table(
+    "claims",
+    _metadata,
+    sa.Column("id", sa.Integer, primary_key=True),
+    sa.Column("turn", sa.String(32), index=True),
+    sa.Column("tool", sa.String(200), nullable=False),
+    sa.Column("effect", sa.String(12)),
+    sa.Column("bet", sa.String(32)),
+    sa.Column("outcome", sa.String(12), nullable=False),
+    sa.Column("began_s", sa.Float),
+    sa.Column("waited_s", sa.Float),
+    sa.Column("latency_s", sa.Float),
+    sa.Column("reason", sa.String(300)),
+)
+"""A real call of a declared tool; `began_s` in seconds from the start of the turn that asked for it."""
+
+_TABLES = {table.name: table for table in (TURNS, PROBES, BETS, CLAIMS)}
+
+
+def open_engine(url: str) -> sa.Engine:
+    """An engine with our tables in place.
+
+    Raises:
+        ConfigError: the URL is no database, its driver is missing, or it cannot be reached.
+    """
+    try:
+        parsed = sa.make_url(url)
+        if parsed.get_backend_name() == "sqlite" and parsed.database and parsed.database != ":memory:":
+            Path(parsed.database).expanduser().parent.mkdir(parents=True, exist_ok=True)
+        engine = sa.create_engine(parsed)
+        if parsed.get_backend_name() == "sqlite":
+            sa.event.listen(engine, "connect", _tune_sqlite)
+        _metadata.create_all(engine)
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"setting database: {url!r} needs {error.name}; pip install 'agentspec-proxy[postgres]'"
+        ) from error
+    except (sa.exc.SQLAlchemyError, OSError) as error:
+        first = str(error).splitlines()[0]
+        raise ConfigError(f"setting database: cannot open {url!r}: {first}") from error
+    return engine
+
+
+def _tune_sqlite(connection: Any, _record: Any) -> None:
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA journal_mode=WAL")
+    cursor.execute("PRAGMA synchronous=NORMAL")
+    cursor.execute("PRAGMA busy_timeout=5000")
+    cursor.close()
+
+
+class SqlLedger:
+    """Writes the books."""
+
+    def __init__(self, url: str, max_queued: int = 10_000) -> None:
+        self._engine = open_engine(url)
+        self._queue: queue.Queue[tuple[str, dict[str, Any]] | None] = queue.Queue(max_queued)
+        self.dropped = 0
+        self._thread = threading.Thread(target=self._write_all, name="agentspec-ledger", daemon=True)
+        self._thread.start()
+
+    def record(self, table: str, row: Mapping[str, Any]) -> None:
+        try:
+            self._queue.put_nowait((table, _clipped(_TABLES[table], row)))
+        except Exception:  # full, or a row that does not fit: the books must never hurt the turn
+            self.dropped += 1
+
+    async def close(self) -> None:
+        await asyncio.to_thread(self._close)
+
+    def _close(self) -> None:
+        self._queue.put(None)
+        self._thread.join(timeout=10.0)
+        self._engine.dispose()
+
+    def _write_all(self) -> None:
+        open_ = True
+        while open_:
+            batch = [self._queue.get()]
+            while len(batch) < 500 and not self._queue.empty():
+                batch.append(self._queue.get_nowait())
+            open_ = None not in batch
+            self._write([row for row in batch if row is not None])
+
+    def _write(self, rows: Sequence[tuple[str, dict[str, Any]]]) -> None:
+        try:
+            with self._engine.begin() as connection:
+                for name, row in rows:
+                    connection.execute(_TABLES[name].insert(), row)
+        except sa.exc.SQLAlchemyError as error:
+            self.dropped += len(rows)
+            log.warning("the ledger lost %d rows: %s", len(rows), str(error).splitlines()[0])
+
+
+def _clipped(table: sa.Table, row: Mapping[str, Any]) -> dict[str, Any]:
+    """The row with texts cut to their columns' lengths."""
+    clipped = {}
+    for name, value in row.items():
+        length = getattr(table.c[name].type, "length", None)
+        clipped[name] = value[:length] if isinstance(value, str) and length else value
+    return clipped
+
+
+class LedgerReader:
+    """Reads the books, for the terminal and the demo."""
+
+    def __init__(self, url: str) -> None:
+        self._engine = open_engine(url)
+
+    def trajectories(self, limit: int = 20) -> list[dict[str, Any]]:
+        """The latest trajectories: id, began_at, turns, calls, claims by outcome, saved seconds; newest first."""
+        turns = (
+            sa.select(
+                TURNS.c.trajectory,
+                sa.func.min(TURNS.c.began_at).label("began_at"),
+                sa.func.max(TURNS.c.began_at + sa.func.coalesce(TURNS.c.duration_s, 0.0)).label("ended_at"),
+                sa.func.count().label("turns"),
+                sa.func.sum(sa.func.coalesce(TURNS.c.calls, 0)).label("calls"),
+                sa.func.max(TURNS.c.model).label("model"),
+            )
+            .group_by(TURNS.c.trajectory)
+            .order_by(sa.desc("began_at"))
+            .limit(limit)
+        )
+        found = self._rows(turns)
+        for row in found:
+            bets = self.outcomes(row["trajectory"])
+            row |= {"bets": bets, "saved_s": self._saved_s(row["trajectory"])}
+        return found
+
+    def outcomes(self, trajectory: str | None = None) -> dict[str, int]:
+        """How many bets ended in each outcome."""
+        query = sa.select(BETS.c.outcome, sa.func.count()).group_by(BETS.c.outcome)
+        if trajectory is not None:
+            query = query.where(BETS.c.turn.in_(sa.select(TURNS.c.id).where(TURNS.c.trajectory == trajectory)))
+        with self._engine.connect() as connection:
+            return {outcome: count for outcome, count in connection.execute(query)}
+
+    def _saved_s(self, trajectory: str) -> float:
+        query = sa.select(sa.func.coalesce(sa.func.sum(BETS.c.saved_s), 0.0)).where(
+            BETS.c.turn.in_(sa.select(TURNS.c.id).where(TURNS.c.trajectory == trajectory))
+        )
+        with self._engine.connect() as connection:
+            return float(connection.execute(query).scalar_one())
+
+    def find(self, prefix: str) -> str | None:
+        """The newest trajectory whose id begins with `prefix`, None where there is none."""
+        query = (
+            sa.select(TURNS.c.trajectory)
+            .where(TURNS.c.trajectory.startswith(prefix, autoescape=True))
+            .order_by(TURNS.c.began_at.desc())
+            .limit(1)
+        )
+        with self._engine.connect() as connection:
+            return connection.execute(query).scalar_one_or_none()
+
+    def turns(self, trajectory: str) -> list[dict[str, Any]]:
+        """A trajectory's turns in order, each with its `probes`, `bets` and `claims`."""
+        turns = self._rows(sa.select(TURNS).where(TURNS.c.trajectory == trajectory).order_by(TURNS.c.began_at))
+        for turn in turns:
+            for table, order in ((PROBES, "started_s"), (BETS, "offered_s"), (CLAIMS, "began_s")):
+                query = sa.select(table).where(table.c.turn == turn["id"]).order_by(table.c[order])
+                turn[table.name] = self._rows(query)
+        return turns
+
+    def bets(self) -> list[dict[str, Any]]:
+        """Every bet."""
+        return self._rows(sa.select(BETS))
+
+    def claims(self) -> list[dict[str, Any]]:
+        """Every claim."""
+        return self._rows(sa.select(CLAIMS))
+
+    def _rows(self, query: sa.Select[Any]) -> list[dict[str, Any]]:
+        with self._engine.connect() as connection:
+            return [dict(row) for row in connection.execute(query).mappings()]

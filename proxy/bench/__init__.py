@@ -1,0 +1,1 @@
+"""Benchmarks: every figure that the project claims has a command here that prints it."""

@@ -1,0 +1,270 @@
+"""Speculation beside one turn: reads the relay's copy, lets speculators guess, asks the gate, places bets.
+
+It runs in tasks of its own that nothing awaits: whatever hangs or raises here, the relay never notices.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from agentspec.averages import Averages
+from agentspec.calls import ToolCall, same_call
+from agentspec.events import CallComplete, CallNamed, TurnEvent
+from agentspec.gate import Bet as Question
+from agentspec.gate import Policy, Verdict, worth_probing, worth_running
+from agentspec.protocols import Headers, Ledger, LiveTurn, NextCalls, Prediction, ProbeRecord, Speculator
+from agentspec.proxy.books import Bet, Books
+from agentspec.proxy.live import AnswerDecoder, Live
+from agentspec.proxy.runtimes import RuntimeLink
+from agentspec.trajectory import calls_of, depth
+
+log = logging.getLogger("agentspec.bets")
+
+EAGER = "eager"
+"""Predictor name of calls that are known, not guessed: their JSON has closed and more of the answer is to come."""
+
+
+@dataclass(slots=True)
+class Desk:
+    """What all turns share: the books, the measured averages, the policy, who predicts and who remembers."""
+
+    books: Books
+    averages: Averages
+    policy: Policy
+    ledger: Ledger
+    memory: NextCalls
+    speculators: Sequence[Speculator]
+    write_window_s: float
+    _logged: set[str] = field(default_factory=set)
+
+    def fault(self, who: str, error: BaseException) -> None:
+        """A speculator failed: one line for each kind, and a counter."""
+        self.books.faults[who] = self.books.faults.get(who, 0) + 1
+        kind = f"{who}: {type(error).__name__}"
+        if kind not in self._logged:
+            self._logged.add(kind)
+            log.warning("speculator %s failed, its turn is not affected: %r", who, error)
+
+    # ProbeLog
+
+    def worth_probing(self, turn: LiveTurn) -> bool:
+        """The gate's verdict on one more probe: is a call likely, can a tool run ahead, is there runway?"""
+        if not turn.tools or turn.call_began:
+            return False
+        model = turn.request.model
+        latencies = [self.averages.tool_latency(name, spec.fingerprint).value for name, spec in turn.tools.items()]
+        calls = self.averages.call_rate(turn.tenant, model, depth(turn.request.messages)).value
+        question = Question(
+            confidence=calls * self.averages.hit_rate("probe", "*").value,
+            tool_latency_s=sum(latencies) / len(latencies),
+            runway_s=self.runway_s(turn),
+            probe_time_s=self.averages.probe_time(model).value,
+        )
+        return worth_probing(question, self.policy).go
+
+    def open_probe(self, turn: LiveTurn) -> ProbeRecord:
+        return ProbeRecord(started_s=turn.elapsed_s())
+
+    def close_probe(self, turn: LiveTurn, probe: ProbeRecord) -> None:
+        probe.duration_s = turn.elapsed_s() - probe.started_s
+        if probe.outcome == "predicted":
+            self.averages.probe_time(turn.request.model).add(probe.duration_s)
+        self.ledger.record(
+            "probes",
+            {
+                "turn": turn.id,
+                "started_s": probe.started_s,
+                "duration_s": probe.duration_s,
+                "prompt_tokens": probe.prompt_tokens,
+                "completion_tokens": probe.completion_tokens,
+                "outcome": probe.outcome,
+            },
+        )
+
+    def runway_s(self, turn: LiveTurn) -> float:
+        """R: seconds until the call is likely to be claimed; past the average a fifth of it is still expected."""
+        usual = self.averages.call_at(turn.request.model).value
+        return max(usual - turn.elapsed_s(), 0.2 * usual)
+
+
+class TurnBets:
+    """One turn's speculation, from request to settled. Implements the relay's `Observer`."""
+
+    def __init__(self, desk: Desk, turn: Live, link: RuntimeLink | None) -> None:
+        self._desk = desk
+        self._turn = turn
+        self._link = link
+        self._decoder: AnswerDecoder | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._bets: list[Bet] = []
+        self._known: list[tuple[ToolCall, bool]] = []
+        self._pending = False
+        self._finished = False
+
+    def start(self) -> None:
+        """Let the speculators guess, side by side. Without a runtime nothing could run ahead: none are asked."""
+        if self._link is None or not self._turn.tools:
+            return
+        for speculator in self._desk.speculators:
+            self._tasks.append(asyncio.create_task(self._guess(speculator), name=f"agentspec-{speculator.name}"))
+
+    async def _guess(self, speculator: Speculator) -> None:
+        """The root of a speculator: whatever it raises ends here."""
+        try:
+            await speculator.speculate(self._turn, lambda prediction: self._offered(speculator.name, prediction))
+        except asyncio.CancelledError:
+            return
+        except BaseException as error:
+            self._desk.fault(speculator.name, error)
+
+    def _offered(self, who: str, prediction: Prediction) -> None:
+        try:
+            self._consider(prediction)
+        except Exception as error:  # rubbish instead of a prediction
+            self._desk.fault(who, error)
+
+    def _consider(self, prediction: Prediction) -> None:
+        link, call = self._link, prediction.call
+        if self._finished or link is None:
+            return
+        spec = self._turn.tools.get(call.name)
+        parameters = spec.parameters if spec is not None else None
+        if any(same_call(call, bet.prediction.call, parameters) for bet in self._bets):
+            return
+        if any(same_call(call, known, parameters) for known, _ in self._known) and prediction.predictor != EAGER:
+            return
+        bet = Bet(self._turn, prediction, self._verdict(prediction, link), link)
+        self._bets.append(bet)
+        self._desk.books.place(bet)
+        if prediction.predictor == EAGER:
+            bet.matched = True
+
+    def _verdict(self, prediction: Prediction, link: RuntimeLink) -> Verdict:
+        spec = self._turn.tools.get(prediction.call.name)
+        if spec is None:
+            return Verdict(False, 1.0, 0.0, f"{prediction.call.name} is not declared pure or read")
+        if spec.depends_on and link.writing():
+            return Verdict(False, 1.0, 0.0, "a call that may write is going on")
+        eager = prediction.predictor == EAGER
+        hits = 1.0 if eager else self._desk.averages.hit_rate(prediction.predictor, prediction.call.name).value
+        question = Question(
+            confidence=prediction.confidence * hits,
+            tool_latency_s=self._desk.averages.tool_latency(spec.name, spec.fingerprint).value,
+            runway_s=self._desk.runway_s(self._turn),
+            egress=spec.egress,
+            runs_so_far=sum(bet.verdict.go for bet in self._bets),
+        )
+        return worth_running(question, self._desk.policy)
+
+    # Observer
+
+    def opened(self, status: int, headers: Headers) -> None:
+        self._turn.status = status
+        self._decoder = AnswerDecoder(headers) if status == 200 else None
+
+    def sending(self) -> None:
+        if self._link is not None and not self._pending:
+            self._pending = True
+            self._link.undecoded += 1
+
+    def sent(self, chunk: bytes) -> None:
+        if self._turn.first_byte_s is None:
+            self._turn.first_byte_s = self._turn.elapsed_s()
+        if self._decoder is not None:
+            for event in self._decoder.feed(chunk):
+                self._see(event)
+        if self._turn.request.stream:
+            self._decoded()
+
+    def _decoded(self) -> None:
+        if self._link is not None and self._pending:
+            self._pending = False
+            self._link.undecoded -= 1
+
+    def _see(self, event: TurnEvent) -> None:
+        self._turn.take(event)
+        if isinstance(event, CallNamed):
+            self._call_named(event)
+        elif isinstance(event, CallComplete) and event.call is not None and self._link is not None:
+            self._known.append((event.call, self._desk.books.call_known(self._turn, event.call, self._link)))
+
+    def _call_named(self, event: CallNamed) -> None:
+        link = self._link
+        if link is None:
+            return
+        if link.writes(event.name):
+            link.open_window(self._turn.id, event.id or str(event.index), self._desk.write_window_s)
+            self._desk.books.write_relayed(link)
+            return
+        for call, bet_on in self._known:  # another call follows, so there is time to start those that closed
+            if not bet_on:
+                self._offered(EAGER, Prediction(call, EAGER, 1.0, 1.0))
+
+    # The end
+
+    def finish(self, *, client_left: bool, note: str = "") -> None:
+        """The answer is over, one way or another. Never raises."""
+        if self._finished:
+            return
+        try:
+            self._finish(client_left, note)
+        except Exception as error:
+            self._desk.fault("settlement", error)
+        finally:
+            self._finished = True
+            self._decoded()
+
+    def _finish(self, client_left: bool, note: str) -> None:
+        for task in self._tasks:
+            task.cancel()
+        if self._decoder is not None and not client_left:
+            for event in self._decoder.finish():
+                self._see(event)
+        gone = client_left and not self._turn.all_calls_closed
+        self._turn.end()
+        self._desk.books.answer_over(self._turn, client_left=gone)
+        self._write_turn("the client left" if gone else note)
+        if not gone and self._turn.status == 200:
+            self._learn()
+
+    def _learn(self) -> None:
+        turn, averages = self._turn, self._desk.averages
+        history = [call for message in turn.request.messages for call in calls_of(message)]
+        for call in turn.calls:
+            self._desk.memory.learn(turn.scope, history, call)
+            history = [*history, call]
+        if not turn.calls:
+            self._desk.memory.learn(turn.scope, history, None)
+        called = averages.call_rate(turn.tenant, turn.request.model, depth(turn.request.messages))
+        called.add(1.0 if turn.calls else 0.0)
+        for bet in self._bets:
+            if bet.prediction.predictor == EAGER:
+                continue
+            right = 1.0 if any(bet.fits(call) for call in turn.calls) else 0.0
+            averages.hit_rate(bet.prediction.predictor, bet.prediction.call.name).add(right)
+            if turn.calls:
+                averages.hit_rate(bet.prediction.predictor, "*").add(right)
+
+    def _write_turn(self, note: str) -> None:
+        turn = self._turn
+        self._desk.ledger.record(
+            "turns",
+            {
+                "id": turn.id,
+                "trajectory": turn.trajectory,
+                "runtime": self._link.label if self._link else None,
+                "model": turn.request.model,
+                "began_at": turn.began_at,
+                "first_byte_s": turn.first_byte_s,
+                "call_s": turn.call_s,
+                "duration_s": turn.elapsed_s(),
+                "status": turn.status,
+                "calls": len(turn.calls),
+                "prompt_tokens": turn.usage.prompt_tokens if turn.usage else None,
+                "completion_tokens": turn.usage.completion_tokens if turn.usage else None,
+                "note": note,
+            },
+        )

@@ -1,0 +1,266 @@
+"""Every bet from its offer to its one outcome. One event loop, no locks.
+
+A bet is `offered`; the gate may veto it. `dispatched` bets run in a runtime. A real call may be granted one; its
+claim settles it. Whatever else happens (no such call, a write, a fault, time) settles it too: exactly once.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from agentspec import channel
+from agentspec.averages import Averages
+from agentspec.calls import ToolCall, canonical_json, parse_arguments, same_call
+from agentspec.gate import Verdict
+from agentspec.protocols import Ledger, Prediction
+from agentspec.proxy.live import Live
+from agentspec.proxy.runtimes import RuntimeLink
+
+log = logging.getLogger("agentspec.books")
+
+OUTCOMES = ("hit", "joined", "miss", "stale", "failed", "vetoed", "unclaimed")
+
+
+@dataclass(slots=True, eq=False)
+class Bet:
+    """One prediction on the books."""
+
+    turn: Live
+    prediction: Prediction
+    verdict: Verdict
+    link: RuntimeLink | None
+    id: str = field(default_factory=lambda: secrets.token_hex(8))
+    offered_s: float = 0.0
+    latency_s: float | None = None
+    waited_s: float | None = None
+    matched: bool = False
+    granted: bool = False
+    outcome: str | None = None
+
+    @property
+    def open(self) -> bool:
+        """Whether it has no outcome yet."""
+        return self.outcome is None
+
+    def fits(self, call: ToolCall) -> bool:
+        """Whether the real call is the one that was bet on, as far as the proxy can tell."""
+        held = self.link.tools.get(call.name) if self.link is not None else None
+        if held is not None and held.loose and self.prediction.call.name == call.name:
+            return True  # the tool's owner decides, in the runtime
+        return same_call(self.prediction.call, call, held.spec.parameters if held else None)
+
+
+class Books:
+    """All bets that have no outcome yet, and the way into the ledger for those that have."""
+
+    def __init__(self, ledger: Ledger, averages: Averages, *, keep_arguments: bool, bet_limit_s: float) -> None:
+        self._ledger = ledger
+        self.averages = averages
+        self._keep_arguments = keep_arguments
+        self._bet_limit_s = bet_limit_s
+        self._open: dict[str, Bet] = {}
+        self._expected: list[tuple[Live, ToolCall, RuntimeLink]] = []
+        self.counts: dict[str, int] = dict.fromkeys(OUTCOMES, 0)
+        self.faults: dict[str, int] = {}
+
+    def of_turn(self, turn: Live) -> list[Bet]:
+        """The turn's bets without an outcome."""
+        return [bet for bet in self._open.values() if bet.turn is turn]
+
+    def place(self, bet: Bet) -> None:
+        """Enter a bet; one that the gate let through is dispatched."""
+        bet.offered_s = bet.turn.elapsed_s()
+        self._open[bet.id] = bet
+        if bet.link is None or not bet.verdict.go:
+            self.settle(bet, "vetoed", bet.verdict.reason)
+            return
+        call = bet.prediction.call
+        bet.link.send(channel.RunAhead(bet.id, bet.turn.trajectory, call.name, call.arguments, self._bet_limit_s))
+
+    def settle(self, bet: Bet, outcome: str, reason: str) -> None:
+        """Give a bet its outcome. A second one is refused: the first counts."""
+        if not bet.open:
+            return
+        bet.outcome = outcome
+        self._open.pop(bet.id, None)
+        self.counts[outcome] += 1
+        served = outcome in ("hit", "joined")
+        latency, waited = bet.latency_s or 0.0, bet.waited_s or 0.0
+        self._ledger.record(
+            "bets",
+            {
+                "id": bet.id,
+                "turn": bet.turn.id,
+                "predictor": bet.prediction.predictor,
+                "tool": bet.prediction.call.name,
+                "arguments": canonical_json(bet.prediction.call.arguments) if self._keep_arguments else None,
+                "name_confidence": bet.prediction.name_confidence,
+                "argument_confidence": bet.prediction.argument_confidence,
+                "probability": bet.prediction.confidence,
+                "verdict": bet.verdict.reason,
+                "offered_s": bet.offered_s,
+                "latency_s": bet.latency_s,
+                "waited_s": bet.waited_s,
+                "settled_s": bet.turn.elapsed_s(),
+                "saved_s": max(0.0, latency - waited) if served else 0.0,
+                "cost_s": bet.prediction.cost_s + (0.0 if served else latency),
+                "outcome": outcome,
+                "reason": reason,
+            },
+        )
+
+    def cancel(self, bets: Iterable[Bet], outcome: str, reason: str) -> None:
+        """Settle bets that will not be claimed, and stop their runs."""
+        for bet in list(bets):
+            if bet.open and not bet.granted:
+                if bet.link is not None:
+                    bet.link.send(channel.Cancel(bet.id, reason))
+                self.settle(bet, outcome, reason)
+
+    # What the relayed stream says
+
+    def call_known(self, turn: Live, call: ToolCall, link: RuntimeLink) -> bool:
+        """A real call's JSON has closed; whether a bet is on it."""
+        self._expected.append((turn, call, link))
+        if len(self._expected) > 2_000:
+            del self._expected[:1_000]
+        bet = next((b for b in self.of_turn(turn) if not b.matched and b.fits(call)), None)
+        if bet is not None:
+            bet.matched = True
+        return bet is not None
+
+    def write_relayed(self, link: RuntimeLink) -> None:
+        """A call that may write went out: every read of this runtime that was not handed over is stale."""
+        bets = [bet for bet in self._open.values() if bet.link is link and self._reads(bet)]
+        self.cancel(bets, "stale", "a call that may write was relayed")
+
+    @staticmethod
+    def _reads(bet: Bet) -> bool:
+        held = bet.link.tools.get(bet.prediction.call.name) if bet.link is not None else None
+        return held is None or bool(held.spec.depends_on)
+
+    def answer_over(self, turn: Live, *, client_left: bool) -> None:
+        """The turn's answer has ended: what matches no relayed call is dropped."""
+        bets = self.of_turn(turn)
+        if client_left:
+            self.cancel(bets, "unclaimed", "the client left")
+        else:
+            self.cancel([b for b in bets if not b.matched], "miss", "the turn made no such call")
+
+    def next_request(self, turn_id: str) -> None:
+        """The trajectory went on: what its last turn's calls did not claim will not be claimed."""
+        bets = [bet for bet in self._open.values() if bet.turn.id == turn_id]
+        self.cancel(bets, "unclaimed", "the trajectory went on without claiming it")
+
+    # What a runtime says
+
+    def hear(self, link: RuntimeLink, message: channel.FromRuntime) -> None:
+        """Act on a runtime's message."""
+        if isinstance(message, channel.Ran):
+            self._ran(message)
+        elif isinstance(message, channel.Refused):
+            self._settle_id(message.bet, "vetoed", message.reason)
+        elif isinstance(message, channel.Ask):
+            link.send(self._grant(link, message))
+        elif isinstance(message, channel.Voided):
+            for bet in message.bets:
+                self._settle_id(bet, message.outcome if message.outcome in OUTCOMES else "failed", message.reason)
+        elif isinstance(message, channel.Claimed):
+            self._claimed(link, message)
+
+    def _settle_id(self, bet_id: str, outcome: str, reason: str) -> None:
+        bet = self._open.get(bet_id)
+        if bet is not None:
+            self.settle(bet, outcome, reason)
+
+    def _ran(self, message: channel.Ran) -> None:
+        bet = self._open.get(message.bet)
+        if bet is None or bet.link is None:
+            return
+        bet.latency_s = message.latency_s
+        if message.error is not None:
+            self.settle(bet, "failed", message.error)
+            return
+        self._took(bet.link, bet.prediction.call.name, message.latency_s)
+
+    def _took(self, link: RuntimeLink, tool: str, latency_s: float) -> None:
+        held = link.tools.get(tool)
+        if held is not None:
+            self.averages.tool_latency(tool, held.spec.fingerprint).add(latency_s)
+
+    def _grant(self, link: RuntimeLink, ask: channel.Ask) -> channel.Grant:
+        bet = self._open.get(ask.bet)
+        if bet is None or bet.link is not link:
+            return channel.Grant(ask.ask, False, "this bet is settled already")
+        if self._reads(bet) and (link.writing() or link.undecoded):
+            self.settle(bet, "stale", "a call that may write is going on")
+            return channel.Grant(ask.ask, False, "a call that may write is going on")
+        bet.granted = True
+        return channel.Grant(ask.ask, True)
+
+    def _claimed(self, link: RuntimeLink, message: channel.Claimed) -> None:
+        bet = self._open.get(message.bet) if message.bet else None
+        turn = self._whose(link, message, bet)
+        if turn is not None:
+            link.send(channel.Session(message.claim, turn.trajectory))
+            self.averages.call_at(turn.request.model).add(max(0.0, turn.elapsed_s() - message.waited_s))
+        if message.outcome == "miss":
+            self._took(link, message.tool, message.latency_s)
+        if bet is not None:
+            bet.latency_s, bet.waited_s = message.latency_s, message.waited_s
+            served = message.outcome in ("hit", "joined")
+            self.settle(bet, message.outcome if served else "failed", message.reason)
+        held = link.tools.get(message.tool)
+        self._ledger.record(
+            "claims",
+            {
+                "turn": turn.id if turn else None,
+                "tool": message.tool,
+                "effect": held.spec.effect.value if held else None,
+                "bet": message.bet,
+                "outcome": message.outcome,
+                "began_s": turn.elapsed_s() - message.waited_s if turn else None,
+                "waited_s": message.waited_s,
+                "latency_s": message.latency_s,
+                "reason": message.reason,
+            },
+        )
+
+    def _whose(self, link: RuntimeLink, message: channel.Claimed, bet: Bet | None) -> Live | None:
+        """The turn whose relayed call this was: the bet's, or the only one that is still expected."""
+        fitting = [entry for entry in self._expected if entry[2] is link and _is_call(entry, message)]
+        if bet is not None:
+            fitting = [entry for entry in fitting if entry[0] is bet.turn] or [(bet.turn, bet.prediction.call, link)]
+        if len({id(entry[0]) for entry in fitting}) != 1:
+            return None
+        if fitting[0] in self._expected:
+            self._expected.remove(fitting[0])
+        return fitting[0][0]
+
+    def link_lost(self, link: RuntimeLink) -> None:
+        """A runtime's channel closed: none of its bets can be claimed any more."""
+        for bet in [bet for bet in self._open.values() if bet.link is link]:
+            self.settle(bet, "failed", "the runtime's channel closed")
+        self._expected = [entry for entry in self._expected if entry[2] is not link]
+
+    def expire(self) -> None:
+        """Drop what is older than its limit."""
+        now = time.monotonic()
+        old = [b for b in self._open.values() if now - b.turn.began_s - b.offered_s > self._bet_limit_s]
+        self.cancel([bet for bet in old if bet.turn.ended], "unclaimed", "not claimed in time")
+        for bet in [bet for bet in old if bet.granted and now - bet.turn.began_s > 4 * self._bet_limit_s]:
+            self.settle(bet, "failed", "granted, but the claim never reported back")
+
+
+def _is_call(entry: tuple[Live, ToolCall, RuntimeLink], message: channel.Claimed) -> bool:
+    _, call, link = entry
+    if call.name != message.tool or message.arguments is None:
+        return False
+    held = link.tools.get(call.name)
+    claimed = parse_arguments(message.arguments)
+    schema = held.spec.parameters if held else None
+    return claimed is not None and same_call(call, ToolCall(call.name, claimed), schema)

@@ -1,0 +1,85 @@
+"""The proxy's end of the channel: one WebSocket for each runtime, raw ASGI."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+
+import msgspec
+
+from agentspec import channel
+from agentspec.proxy.asgi import Receive, Scope, Send, header
+from agentspec.proxy.runtimes import RuntimeLink
+from agentspec.proxy.turn import Deps, tenant_of
+
+log = logging.getLogger("agentspec.channel")
+
+_MIN_ID_LENGTH = 24
+_LOCAL = frozenset({"localhost", "127.0.0.1", "[::1]"})
+
+
+async def serve_channel(scope: Scope, receive: Receive, send: Send, deps: Deps) -> None:
+    """A runtime's whole life: hello, messages, gone."""
+    await receive()  # websocket.connect
+    if (reason := _refusal(scope, deps)) is not None:
+        log.warning("a channel was refused: %s", reason)
+        await send({"type": "websocket.close", "code": 4403, "reason": reason})
+        return
+    await send({"type": "websocket.accept"})
+    outbox: asyncio.Queue[channel.FromProxy] = asyncio.Queue()
+    sender = asyncio.create_task(_send_all(outbox, send))
+    link = RuntimeLink("", tenant_of(scope["headers"]), outbox.put_nowait)
+    try:
+        while (message := await receive())["type"] == "websocket.receive":
+            frame = message.get("text") or message.get("bytes") or ""
+            _hear(frame, link, deps)
+    finally:
+        sender.cancel()
+        deps.runtimes.remove(link)
+        deps.desk.books.link_lost(link)
+        log.info("runtime %s left", link.label)
+
+
+def _refusal(scope: Scope, deps: Deps) -> str | None:
+    """The channel runs code in the agent's process: no browser page may open it, under no borrowed name."""
+    if header(scope["headers"], b"origin") is not None:
+        return "browsers may not open this channel"
+    host = (header(scope["headers"], b"host") or "").rsplit(":", 1)[0]
+    if deps.settings.host in ("127.0.0.1", "localhost", "::1") and host not in _LOCAL:
+        return f"host {host!r} is not this machine"
+    return None
+
+
+def _hear(frame: str | bytes, link: RuntimeLink, deps: Deps) -> None:
+    try:
+        message = channel.decode_from_runtime(frame)
+        if isinstance(message, channel.Hello):
+            _welcome(message, link, deps)
+        elif link.id:
+            deps.desk.books.hear(link, message)
+    except msgspec.DecodeError as error:
+        log.warning("runtime %s sent what this version does not understand: %s", link.label, error)
+    except Exception:  # whatever a message does to the books, the channel goes on
+        log.exception("a message of runtime %s could not be handled", link.label)
+
+
+def _welcome(hello: channel.Hello, link: RuntimeLink, deps: Deps) -> None:
+    if len(hello.runtime) < _MIN_ID_LENGTH or (link.id and link.id != hello.runtime):
+        log.warning("a runtime with a guessable or changing id is not served")
+        return
+    first = not link.id
+    link.id = hello.runtime
+    link.offer(hello.tools)
+    deps.runtimes.add(link)
+    if first:
+        log.info("runtime %s is here with %d tools", link.label, len(link.tools))
+        passes_through = deps.settings.upstream_key is None
+        link.send(channel.Welcome(deps.settings.upstream if passes_through else ""))
+
+
+async def _send_all(outbox: asyncio.Queue[channel.FromProxy], send: Send) -> None:
+    with contextlib.suppress(Exception):  # the socket closed; the receiver notices as well
+        while True:
+            message = await outbox.get()
+            await send({"type": "websocket.send", "text": channel.encode(message)})

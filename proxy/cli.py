@@ -1,0 +1,148 @@
+"""The command `agentspec`."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from agentspec.config import ENV_PREFIX, Engine, Settings, load, sources
+from agentspec.errors import ConfigError
+
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="Makes tool-using agents faster, the same otherwise."
+)
+config_app = typer.Typer(no_args_is_help=True, help="Look at the settings.")
+models_app = typer.Typer(no_args_is_help=True, help="Weights of small models for the bundled verifier.")
+bench_app = typer.Typer(no_args_is_help=True, help="Benchmarks; --json prints machine-readable figures.")
+app.add_typer(config_app, name="config")
+app.add_typer(models_app, name="models")
+app.add_typer(bench_app, name="bench")
+
+console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
+
+ConfigFile = Annotated[Path | None, typer.Option("--config", help="TOML file (default: agentspec.toml, if there)")]
+Database = Annotated[str | None, typer.Option(help="SQLAlchemy URL of the ledger")]
+AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object")]
+
+
+class VerifierEngine(StrEnum):
+    """Who makes the verifier."""
+
+    BUNDLED = "bundled"
+
+
+@app.command()
+def serve(  # noqa: PLR0913  (each is a flag)
+    upstream: Annotated[str | None, typer.Option(help="base URL of the model endpoint, with its /v1")] = None,
+    engine: Annotated[Engine | None, typer.Option(help="kind of endpoint; decides what a probe is")] = None,
+    host: Annotated[str | None, typer.Option(help="address to listen on")] = None,
+    port: Annotated[int | None, typer.Option(help="port to listen on; 0: any free one")] = None,
+    database: Database = None,
+    speculation: Annotated[bool | None, typer.Option(help="off: relay and trace only")] = None,
+    probe: Annotated[bool | None, typer.Option(help="predict by forked probes")] = None,
+    probe_money_cap_usd: Annotated[
+        float | None, typer.Option(help="hosted endpoints: a day's money for probes")
+    ] = None,
+    config: ConfigFile = None,
+) -> None:
+    """Serve the proxy between agents and one model endpoint."""
+    from agentspec.proxy.server import serve as serve_proxy
+
+    flags = {k: v for k, v in locals().items() if k in Settings.model_fields}
+    serve_proxy(load(flags, config))
+
+
+@config_app.command("show")
+def config_show(config: ConfigFile = None) -> None:
+    """Every setting: its value, where it comes from, what it does."""
+    settings, origin = load({}, config), sources({}, config)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("setting", "value", "from", "meaning"):
+        table.add_column(name, overflow="fold")
+    for name, field in Settings.model_fields.items():
+        value = getattr(settings, name)
+        shown = "" if value is None else str(value)
+        table.add_row(name, shown, origin[name], field.description or "")
+    console.print(table)
+    console.print(f"\nflags over environment ({ENV_PREFIX}NAME) over file (agentspec.toml) over default", style="dim")
+
+
+@app.command()
+def traces(limit: Annotated[int, typer.Option(help="how many")] = 20, database: Database = None) -> None:
+    """List the latest trajectories."""
+    from agentspec.memory.ledger import LedgerReader
+    from agentspec.proxy.traces import listing
+
+    rows = LedgerReader(load({"database": database}).database).trajectories(limit)
+    if not rows:
+        console.print("no trajectories yet: point an agent's base_url at the proxy (`agentspec serve`)")
+        return
+    console.print(listing(rows))
+
+
+@app.command()
+def trace(trajectory: Annotated[str, typer.Argument(help="id, or how it begins")], database: Database = None) -> None:
+    """Show one trajectory as a waterfall."""
+    from agentspec.memory.ledger import LedgerReader
+    from agentspec.proxy.traces import waterfall
+
+    reader = LedgerReader(load({"database": database}).database)
+    found = reader.find(trajectory)
+    if found is None:
+        raise ConfigError(f"there is no trajectory {trajectory!r}; `agentspec traces` lists them")
+    console.print(waterfall(found, reader.turns(found), console.width))
+
+
+@app.command()
+def verifier(  # noqa: PLR0913  (each is a flag)
+    model: Annotated[str, typer.Option(help="folder, Hugging Face id, or coder05 | coder15 | smol135")] = "coder05",
+    engine: Annotated[VerifierEngine, typer.Option(help="who makes it")] = VerifierEngine.BUNDLED,
+    host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="port to listen on")] = 8100,
+    threads: Annotated[int | None, typer.Option(help="CPU threads")] = None,
+    device: Annotated[str, typer.Option(help="auto | cpu | cuda")] = "auto",
+    dtype: Annotated[str, typer.Option(help="auto | float32 | bfloat16 | float16")] = "auto",
+) -> None:
+    """Serve a model with the bundled engine (needs the extra `verifier`)."""
+    from agentspec.verifier.server import VerifierConfig
+    from agentspec.verifier.server import serve as serve_verifier
+
+    serve_verifier(VerifierConfig(model=model, host=host, port=port, threads=threads, device=device, dtype=dtype))
+
+
+@models_app.command("fetch")
+def models_fetch(names: Annotated[list[str], typer.Argument(help="coder05 | coder15 | smol135")]) -> None:
+    """Download weights into the cache and check their sums."""
+    from agentspec.verifier.weights import fetch
+
+    fetch(names)
+
+
+def main() -> NoReturn:
+    """Entry point: errors of ours are one clear line, not a traceback."""
+    try:
+        app(standalone_mode=False)
+    except ConfigError as error:
+        _fail(str(error), 2)
+    except typer.Exit as done:
+        sys.exit(done.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        sys.exit(130)
+    except Exception as error:
+        show: Any = getattr(error, "show", None)  # click's own usage errors
+        if show is None:
+            raise
+        show()
+        sys.exit(2)
+    sys.exit(0)
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    Console(stderr=True, highlight=False, soft_wrap=True).print(f"agentspec: {message}", style="red", markup=False)
+    sys.exit(code)

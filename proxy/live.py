@@ -1,0 +1,136 @@
+"""A turn while its answer arrives: what speculators read, fed by the relay's copy of the stream."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from agentspec.calls import ToolCall
+from agentspec.effects import ToolSpec
+from agentspec.events import CallComplete, CallNamed, ReasoningDelta, TextDelta, TurnEnd, TurnEvent, Usage
+from agentspec.protocols import Headers
+from agentspec.proxy.asgi import header
+from agentspec.wire.chat import ChatRequest, ChatStream, events_of_answer
+
+
+@dataclass(slots=True, eq=False)
+class Live:
+    """Implements `LiveTurn`. Times are seconds of the monotonic clock since `began_s`."""
+
+    request: ChatRequest
+    headers: Headers
+    path: str
+    body: bytes
+    id: str
+    trajectory: str
+    scope: str
+    tenant: str
+    tools: Mapping[str, ToolSpec] = field(default_factory=dict)
+    began_s: float = field(default_factory=time.monotonic)
+    began_at: float = field(default_factory=time.time)
+    first_byte_s: float | None = None
+    call_s: float | None = None
+    status: int = 0
+    usage: Usage | None = None
+    calls: list[ToolCall] = field(default_factory=list)
+    named: int = 0
+    ended: bool = False
+    _said: list[str] = field(default_factory=list)
+    _reasoned: list[str] = field(default_factory=list)
+    _length: int = 0
+    _waiting: list[tuple[int, asyncio.Future[bool]]] = field(default_factory=list)
+
+    @property
+    def said(self) -> str:
+        return "".join(self._said)
+
+    @property
+    def reasoned(self) -> str:
+        return "".join(self._reasoned)
+
+    @property
+    def call_began(self) -> bool:
+        return self.named > 0
+
+    @property
+    def all_calls_closed(self) -> bool:
+        """Whether every call that began is complete, and there is one."""
+        return self.named > 0 and len(self.calls) == self.named
+
+    def elapsed_s(self) -> float:
+        return time.monotonic() - self.began_s
+
+    async def grown(self, chars: int) -> bool:
+        if self._length >= chars:
+            return not self._over()
+        if self._over():
+            return False
+        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiting.append((chars, waiter))
+        return await waiter
+
+    def take(self, event: TurnEvent) -> None:
+        """Note what the answer said."""
+        if isinstance(event, (TextDelta, ReasoningDelta)):
+            (self._said if isinstance(event, TextDelta) else self._reasoned).append(event.text)
+            self._length += len(event.text)
+        elif isinstance(event, CallNamed):
+            self.named += 1
+        elif isinstance(event, CallComplete):
+            if event.call is not None:
+                self.calls.append(event.call)
+            else:
+                self.named -= 1
+            self.call_s = self.elapsed_s()
+        elif isinstance(event, Usage):
+            self.usage = event
+        elif isinstance(event, TurnEnd):
+            self.ended = True
+        self._wake()
+
+    def end(self) -> None:
+        """No more will come."""
+        self.ended = True
+        self._wake()
+
+    def _over(self) -> bool:
+        return self.ended or self.call_began
+
+    def _wake(self) -> None:
+        over = self._over()
+        for entry in list(self._waiting):
+            chars, waiter = entry
+            if over or self._length >= chars:
+                self._waiting.remove(entry)
+                if not waiter.done():
+                    waiter.set_result(not over)
+
+
+class AnswerDecoder:
+    """Turns the relayed bytes of an answer, streamed or whole, gzip or not, into turn events."""
+
+    def __init__(self, headers: Headers) -> None:
+        kind = (header(headers, b"content-type") or "").lower()
+        encoding = (header(headers, b"content-encoding") or "identity").lower()
+        self._streamed = "text/event-stream" in kind
+        self._readable = encoding in ("identity", "gzip", "deflate")
+        self._inflate = zlib.decompressobj(47) if encoding in ("gzip", "deflate") else None
+        self._stream = ChatStream()
+        self._whole = bytearray()
+
+    def feed(self, chunk: bytes) -> list[TurnEvent]:
+        """The events that these bytes completed."""
+        if not self._readable:
+            return []
+        data = self._inflate.decompress(chunk) if self._inflate is not None else chunk
+        if self._streamed:
+            return self._stream.feed(data)
+        self._whole += data
+        return []
+
+    def finish(self) -> list[TurnEvent]:
+        """The answer is over."""
+        return self._stream.finish() if self._streamed else events_of_answer(bytes(self._whole))

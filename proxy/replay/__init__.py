@@ -1,0 +1,1 @@
+"""Recorded trajectories played again: a model endpoint that answers from a recording, and an agent that follows one."""

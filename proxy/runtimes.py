@@ -1,0 +1,119 @@
+"""The runtimes that are connected, which of them holds a request's tools, and the writes that hold reads back."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from agentspec import channel
+from agentspec.effects import ToolSpec
+from agentspec.errors import ConfigError
+from agentspec.wire.chat import ChatRequest
+
+log = logging.getLogger("agentspec.runtimes")
+
+
+@dataclass(frozen=True, slots=True)
+class HeldTool:
+    """A tool of a runtime; `loose`: its owner decides which calls are the same."""
+
+    spec: ToolSpec
+    loose: bool
+
+
+@dataclass(slots=True, eq=False)
+class RuntimeLink:
+    """One connected runtime. `send` queues a message and returns at once."""
+
+    id: str
+    tenant: str
+    send: Callable[[channel.FromProxy], None]
+    tools: dict[str, HeldTool] = field(default_factory=dict)
+    undecoded: int = 0
+    """Relayed chunks of its turns whose calls have not been read yet."""
+    _windows: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """A short name that gives nothing away."""
+        return self.id[:6]
+
+    def offer(self, infos: list[channel.ToolInfo]) -> None:
+        """Take the tools it holds; one whose declaration contradicts itself is left out."""
+        self.tools = {}
+        for info in infos:
+            try:
+                self.tools[info.name] = HeldTool(info.spec(), info.loose)
+            except (ConfigError, ValueError) as error:
+                log.warning("runtime %s: tool %s is left out: %s", self.label, info.name, error)
+
+    def may_run_ahead(self, request: ChatRequest) -> dict[str, ToolSpec]:
+        """The request's tools that this runtime can run ahead."""
+        asked = request.tool_schemas
+        return {
+            name: held.spec for name, held in self.tools.items() if name in asked and held.spec.effect.may_run_ahead
+        }
+
+    def writes(self, tool: str) -> bool:
+        """Whether a relayed call of this tool counts as a write of everything."""
+        held = self.tools.get(tool)
+        return held is None or not held.spec.effect.may_run_ahead
+
+    def open_window(self, turn: str, call: str, limit_s: float) -> None:
+        """A write was relayed: until its result is back no read starts or is claimed."""
+        self._windows[f"{turn}:{call}"] = time.monotonic() + limit_s
+
+    def close_windows(self, turn: str, ids: frozenset[str] | None) -> None:
+        """Results of a turn's calls are back: of those with these ids, or of all of them."""
+        for key in [key for key in self._windows if key.startswith(f"{turn}:")]:
+            if ids is None or key.removeprefix(f"{turn}:") in ids:
+                del self._windows[key]
+
+    def writing(self) -> bool:
+        """Whether a relayed write is going on."""
+        if self._windows:
+            now = time.monotonic()
+            self._windows = {key: until for key, until in self._windows.items() if until > now}
+        return bool(self._windows)
+
+
+class Runtimes:
+    """The connected runtimes by their secret id."""
+
+    def __init__(self) -> None:
+        self._links: dict[str, RuntimeLink] = {}
+
+    def add(self, link: RuntimeLink) -> None:
+        """A runtime said hello (again)."""
+        self._links[link.id] = link
+
+    def remove(self, link: RuntimeLink) -> None:
+        """Its channel closed."""
+        if self._links.get(link.id) is link:
+            del self._links[link.id]
+
+    def __len__(self) -> int:
+        return len(self._links)
+
+    def for_request(self, identity: str | None, tenant: str, request: ChatRequest) -> RuntimeLink | None:
+        """The runtime that holds this request's tools; None where it is unknown or several could be it."""
+        if identity is not None:
+            return self._links.get(identity)
+        schemas = request.tool_schemas
+        fitting = [link for link in self._links.values() if link.tenant == tenant and _holds(link, schemas)]
+        return fitting[0] if len(fitting) == 1 else None
+
+
+def _holds(link: RuntimeLink, schemas: Mapping[str, Mapping[str, object]]) -> bool:
+    """Whether the runtime registered any of these tools, with the same parameter names for each that it did."""
+    shared = [name for name in schemas if name in link.tools]
+    return bool(shared) and all(
+        _parameter_names(schemas[name]) == _parameter_names(link.tools[name].spec.parameters) for name in shared
+    )
+
+
+def _parameter_names(schema: Mapping[str, object]) -> frozenset[str]:
+    properties = schema.get("properties")
+    return frozenset(properties) if isinstance(properties, Mapping) else frozenset()

@@ -1,0 +1,119 @@
+"""Traces in the terminal: the list of trajectories, and one of them as a waterfall on a common time axis."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+Row = Mapping[str, Any]
+
+_COLOURS = {
+    "hit": "green",
+    "joined": "cyan",
+    "miss": "red",
+    "stale": "yellow",
+    "failed": "red",
+    "vetoed": "bright_black",
+    "unclaimed": "yellow",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """One bar: seconds from the trajectory's start."""
+
+    label: str
+    start_s: float
+    end_s: float
+    colour: str
+    note: str
+
+
+def listing(rows: Sequence[Row]) -> Table:
+    """The latest trajectories, one a line."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name, align in (("trajectory", "left"), ("began", "left"), ("took", "right"), ("model", "left")):
+        table.add_column(name, justify=align, overflow="ellipsis", no_wrap=True)  # type: ignore[arg-type]
+    for name in ("turns", "calls", "hit", "joined", "miss", "other", "saved"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in rows:
+        bets: Mapping[str, int] = row["bets"]
+        other = sum(count for outcome, count in bets.items() if outcome not in ("hit", "joined", "miss"))
+        table.add_row(
+            row["trajectory"],
+            datetime.datetime.fromtimestamp(row["began_at"]).strftime("%m-%d %H:%M:%S"),
+            f"{row['ended_at'] - row['began_at']:.1f} s",
+            row["model"] or "",
+            *(str(row[name]) for name in ("turns", "calls")),
+            *(str(bets.get(outcome, 0)) for outcome in ("hit", "joined", "miss")),
+            str(other),
+            f"{row['saved_s']:.1f} s",
+        )
+    return table
+
+
+def waterfall(trajectory: str, turns: Sequence[Row], width: int = 100) -> RenderableType:
+    """Turns, probes, runs ahead and claims of one trajectory, each a bar on one time axis."""
+    spans = list(_spans(turns))
+    end_s = max((span.end_s for span in spans), default=1.0) or 1.0
+    labels = max((len(span.label) for span in spans), default=0)
+    bar = max(20, min(60, width - labels - 44))
+    table = Table(box=None, pad_edge=False, show_header=True, header_style="bold", expand=False)
+    table.add_column(f"trajectory {trajectory}", no_wrap=True)
+    table.add_column(f"0 s{f'{end_s:.1f} s':>{bar - 3}}", no_wrap=True, width=bar)
+    table.add_column("s", justify="right", no_wrap=True)
+    table.add_column("", overflow="ellipsis", no_wrap=True)
+    for span in spans:
+        table.add_row(
+            span.label, _bar(span, end_s, bar), f"{span.end_s - span.start_s:.2f}", Text(span.note, span.colour)
+        )
+    return Group(table, Text(_summary(turns), style="bold"))
+
+
+def _bar(span: Span, end_s: float, width: int) -> Text:
+    first = min(width - 1, int(span.start_s / end_s * width))
+    length = max(1, round((span.end_s - span.start_s) / end_s * width))
+    return Text(" " * first + "█" * min(length, width - first), style=span.colour)
+
+
+def _spans(turns: Sequence[Row]) -> Iterator[Span]:
+    origin = turns[0]["began_at"] if turns else 0.0
+    for number, turn in enumerate(turns, 1):
+        base = turn["began_at"] - origin
+        tokens = f", {turn['completion_tokens']} tokens" if turn["completion_tokens"] else ""
+        note = turn["note"] or f"{turn['calls']} call{'s' if turn['calls'] != 1 else ''}{tokens}"
+        yield Span(f"turn {number}  {turn['model']}", base, base + (turn["duration_s"] or 0.0), "blue", note)
+        for probe in turn["probes"]:
+            start = base + probe["started_s"]
+            yield Span("  probe", start, start + probe["duration_s"], "magenta", probe["outcome"])
+        for bet in turn["bets"]:
+            yield _bet(bet, base)
+        for claim in turn["claims"]:
+            start = base + (claim["began_s"] or 0.0)
+            note = claim["outcome"] + (f": {claim['reason']}" if claim["reason"] else "")
+            yield Span(f"  {claim['tool']}()", start, start + claim["waited_s"], _COLOURS[claim["outcome"]], note)
+
+
+def _bet(bet: Row, base: float) -> Span:
+    start = base + bet["offered_s"]
+    length = 0.0 if bet["outcome"] == "vetoed" else bet["latency_s"] or 0.0
+    saved = f", saved {bet['saved_s']:.2f} s" if bet["saved_s"] else ""
+    why = f": {bet['reason']}" if bet["reason"] else ""
+    note = f"{bet['outcome']}{saved} ({bet['predictor']} p={bet['probability']:.2f}){why}"
+    return Span(f"  ahead {bet['tool']}", start, start + length, _COLOURS[bet["outcome"]], note)
+
+
+def _summary(turns: Sequence[Row]) -> str:
+    bets = [bet for turn in turns for bet in turn["bets"]]
+    served = [bet for bet in bets if bet["outcome"] in ("hit", "joined")]
+    dropped = [bet for bet in bets if bet["outcome"] not in ("hit", "joined", "vetoed")]
+    saved = sum(bet["saved_s"] or 0.0 for bet in served)
+    wasted = sum(bet["latency_s"] or 0.0 for bet in dropped)
+    discarded = f"{len(dropped)} discarded, {wasted:.1f} tool-seconds spent on them"
+    return f"{len(served)} served ahead, {saved:.1f} s saved; {discarded}"

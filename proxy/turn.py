@@ -1,0 +1,164 @@
+"""One turn, from request to outcome, top to bottom."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import secrets
+from dataclasses import dataclass
+
+import msgspec
+
+from agentspec.config import Settings
+from agentspec.errors import RequestError, UpstreamError
+from agentspec.protocols import Headers, Upstream, UpstreamRequest
+from agentspec.proxy.asgi import OURS, Receive, Scope, Send, end_to_end, header, read_body, send_error
+from agentspec.proxy.bets import Desk, TurnBets
+from agentspec.proxy.live import Live
+from agentspec.proxy.relay import relay
+from agentspec.proxy.runtimes import RuntimeLink, Runtimes
+from agentspec.proxy.trajectories import Placement, TrajectoryIndex
+from agentspec.proxy.trajectories import Turn as IndexedTurn
+from agentspec.trajectory import answered_ids
+from agentspec.wire.chat import ChatRequest, parse_request
+
+log = logging.getLogger("agentspec.turn")
+
+_TENANT_SECRET = secrets.token_bytes(16)
+_OWN_WAY = frozenset({b"host", b"content-length", b"accept-encoding", b"expect"})
+
+
+@dataclass(slots=True)
+class Deps:
+    """What a turn needs; made once in `wiring`."""
+
+    settings: Settings
+    upstream: Upstream
+    runtimes: Runtimes
+    index: TrajectoryIndex
+    desk: Desk
+
+
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """A request as it came in, and as it goes on; `runtime` is the id in its path, if any."""
+
+    headers: Headers
+    body: bytes
+    onward: UpstreamRequest
+    runtime: str | None
+
+
+async def serve_turn(scope: Scope, receive: Receive, send: Send, deps: Deps, runtime: str | None) -> None:
+    """A chat completion's whole life.
+
+    Raises:
+        RequestError: the request cannot be read; the caller answers.
+        ClientGone: the client left before its request was complete.
+    """
+    headers: Headers = scope["headers"]
+    body = await read_body(receive, deps.settings.max_body_bytes)
+    incoming = Incoming(headers, body, upstream_request(scope, headers, body, deps.settings), runtime)
+    speculation = _open(incoming, deps)
+    whole, note = False, "failed"
+    try:
+        whole = await relay(deps.upstream, incoming.onward, receive, send, speculation.bets if speculation else None)
+        note = ""
+    except UpstreamError as error:
+        note = f"{error.code}: {error.message}"
+        if speculation is None or speculation.live.status == 0:
+            await send_error(send, error)
+        else:
+            log.warning("%s", note)  # the answer had begun: leaving it unfinished breaks the connection off as well
+    finally:
+        if speculation is not None:
+            speculation.close(client_left=not whole and not note, note=note)
+
+
+@dataclass(slots=True)
+class _Speculation:
+    """A turn's place in its trajectory and its bets."""
+
+    live: Live
+    placement: IndexedTurn
+    bets: TurnBets
+
+    def close(self, *, client_left: bool, note: str) -> None:
+        self.bets.finish(client_left=client_left, note=note)
+        self.placement.calls = self.live.calls
+        self.placement.answered = True
+
+
+def _open(incoming: Incoming, deps: Deps) -> _Speculation | None:
+    """Find the trajectory and start the speculators. A fault means a plain relay."""
+    try:
+        chat = parse_request(incoming.body)
+    except RequestError:
+        raise
+    except msgspec.ValidationError:
+        return None  # JSON, but no chat request: the endpoint says so in its own words
+    try:
+        return _begin(incoming, chat, deps)
+    except Exception:
+        log.exception("a turn could not be placed; it is relayed without speculation")
+        return None
+
+
+def _begin(incoming: Incoming, chat: ChatRequest, deps: Deps) -> _Speculation:
+    headers = incoming.headers
+    tenant = tenant_of(headers)
+    session = header(headers, b"x-agentspec-session")
+    retry = (header(headers, b"x-stainless-retry-count") or "0") != "0"
+    placement = deps.index.place(chat.messages, tenant=tenant, session=session, retry=retry)
+    runtime = incoming.runtime or header(headers, b"x-agentspec-runtime")
+    link = deps.runtimes.for_request(runtime, tenant, chat)
+    _go_on(placement, chat, deps, link)
+    trajectory = placement.turn.trajectory
+    live = Live(
+        request=chat,
+        headers=incoming.onward.headers,
+        path=incoming.onward.path,
+        body=incoming.body,
+        id=placement.turn.id,
+        trajectory=trajectory,
+        scope=f"{tenant}|{header(headers, b'x-agentspec-scope') or trajectory}",
+        tenant=tenant,
+        tools=link.may_run_ahead(chat) if link is not None and not placement.ambiguous else {},
+    )
+    bets = TurnBets(deps.desk, live, link)
+    if deps.settings.speculation:
+        bets.start()
+    return _Speculation(live, placement.turn, bets)
+
+
+def _go_on(placement: Placement, chat: ChatRequest, deps: Deps, link: RuntimeLink | None) -> None:
+    """The trajectory has gone on: close the windows of writes whose results are here, drop what was not claimed."""
+    for parent in placement.parents[:1]:
+        later = chat.messages[parent.length + 1 :]
+        if link is not None and later:
+            answered = frozenset(answered_ids(later)) if later[0].get("role") == "tool" else None
+            link.close_windows(parent.id, answered)
+        if not placement.ambiguous:
+            deps.desk.books.next_request(parent.id)
+    if placement.supersedes is not None:
+        deps.desk.books.next_request(placement.supersedes.id)
+
+
+def upstream_request(scope: Scope, headers: Headers, body: bytes, settings: Settings) -> UpstreamRequest:
+    """The same request for the endpoint: its path below `/v1`, the headers that travel, the endpoint's key."""
+    kept = [(k, v) for k, v in end_to_end(headers) if k not in _OWN_WAY and not k.startswith(OURS)]
+    kept.append((b"accept-encoding", b"identity"))
+    if settings.upstream_key is not None:
+        kept = [(k, v) for k, v in kept if k != b"authorization"]
+        kept.append((b"authorization", b"Bearer " + settings.upstream_key.get_secret_value().encode()))
+    raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
+    _, _, rest = raw_path.partition(b"/v1")
+    query: bytes = scope["query_string"]
+    path = rest.decode("latin-1") + (f"?{query.decode('latin-1')}" if query else "")
+    return UpstreamRequest(scope["method"], path, kept, body)
+
+
+def tenant_of(headers: Headers) -> str:
+    """Whose request this is: a keyed hash of the `Authorization` header."""
+    key = header(headers, b"authorization") or ""
+    return hashlib.blake2b(key.encode("utf-8", "replace"), key=_TENANT_SECRET, digest_size=12).hexdigest()

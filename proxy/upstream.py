@@ -1,0 +1,85 @@
+"""The way to the model endpoint: aiohttp behind the `Upstream` protocol.
+
+aiohttp's defaults are wrong for a proxy: no cookie jar (tenants would share it), no total timeout, no automatic
+decompression, no URL re-quoting, no environment proxies, no limit on connections, no redirects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import aiohttp
+from yarl import URL
+
+from agentspec.errors import UpstreamError
+from agentspec.protocols import Headers, UpstreamRequest, UpstreamResponse
+
+_CONNECT_LIMIT_S = 10.0
+
+
+class AiohttpUpstream:
+    """One endpoint. Open it inside a running event loop."""
+
+    def __init__(self, base_url: str, silence_limit_s: float) -> None:
+        self._base = base_url.rstrip("/")
+        self._silence_limit_s = silence_limit_s
+        self._session: aiohttp.ClientSession | None = None
+
+    async def open(self, request: UpstreamRequest) -> UpstreamResponse:
+        session = self._session or self._start()
+        try:
+            response = await session.request(
+                request.method,
+                URL(self._base + request.path, encoded=True),
+                data=request.body or None,
+                headers=[(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers],
+                allow_redirects=False,
+                skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
+            )
+        except aiohttp.ServerDisconnectedError as error:
+            raise UpstreamError(f"the endpoint {self._base} closed the connection before it answered") from error
+        except TimeoutError as error:
+            limit = f"{self._silence_limit_s:.0f} s"
+            message = f"the endpoint {self._base} did not answer within {limit} (setting upstream_timeout_s)"
+            raise UpstreamError(message, code="upstream_timeout", status=504) from error
+        except (aiohttp.ClientError, OSError) as error:
+            message = f"cannot reach the endpoint {self._base}: {error}. Is it running, and is --upstream right?"
+            raise UpstreamError(message) from error
+        return _Response(response, self._base)
+
+    def _start(self) -> aiohttp.ClientSession:
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=60),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_LIMIT_S, sock_read=self._silence_limit_s),
+            auto_decompress=False,
+            trust_env=False,
+            read_bufsize=2**18,
+        )
+        return self._session
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+
+class _Response:
+    def __init__(self, response: aiohttp.ClientResponse, base: str) -> None:
+        self._response = response
+        self._base = base
+        self.status = response.status
+        self.headers: Headers = [(name.lower(), value) for name, value in response.raw_headers]
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        try:
+            async for chunk in self._response.content.iter_any():
+                yield chunk
+        except TimeoutError as error:
+            raise UpstreamError("the endpoint fell silent", code="upstream_timeout", status=504) from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise UpstreamError(f"the endpoint {self._base} broke off: {error}", code="upstream_broke_off") from error
+
+    async def close(self) -> None:
+        self._response.close()
+        await asyncio.sleep(0)  # let the transport close its socket
