@@ -56,7 +56,7 @@ class App:
             await serve_turn(scope, receive, send, self._deps, runtime)
         elif path.startswith("/v1/"):
             await self._pass_through(scope, receive, send)
-        elif path == "/healthz":
+        elif path in ("/healthz", "/health"):
             await send_json(send, 200, {"status": "ok"})
         elif path == "/agentspec/status":
             await send_json(send, 200, self._status())

@@ -183,6 +183,8 @@ class TurnBets:
         if self._link is not None and self._pending:
             self._pending = False
             self._link.undecoded -= 1
+            if not self._link.undecoded:
+                self._desk.books.all_read(self._link)
 
     def _see(self, event: TurnEvent) -> None:
         self._turn.take(event)

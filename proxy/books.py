@@ -165,7 +165,7 @@ class Books:
         elif isinstance(message, channel.Refused):
             self._settle_id(message.bet, "vetoed", message.reason)
         elif isinstance(message, channel.Ask):
-            link.send(self._grant(link, message))
+            self._asked(link, message)
         elif isinstance(message, channel.Voided):
             for bet in message.bets:
                 self._settle_id(bet, message.outcome if message.outcome in OUTCOMES else "failed", message.reason)
@@ -192,11 +192,24 @@ class Books:
         if held is not None:
             self.averages.tool_latency(tool, held.spec.fingerprint).add(latency_s)
 
+    def _asked(self, link: RuntimeLink, ask: channel.Ask) -> None:
+        """Answer now, or as soon as everything that went out to this runtime's agents has been read."""
+        if link.undecoded:
+            link.deferred.append(ask)
+        else:
+            link.send(self._grant(link, ask))
+
+    def all_read(self, link: RuntimeLink) -> None:
+        """Nothing relayed to this runtime's agents is unread any more."""
+        deferred, link.deferred = link.deferred, []
+        for ask in deferred:
+            self._asked(link, ask)
+
     def _grant(self, link: RuntimeLink, ask: channel.Ask) -> channel.Grant:
         bet = self._open.get(ask.bet)
         if bet is None or bet.link is not link:
             return channel.Grant(ask.ask, False, "this bet is settled already")
-        if self._reads(bet) and (link.writing() or link.undecoded):
+        if self._reads(bet) and link.writing():
             self.settle(bet, "stale", "a call that may write is going on")
             return channel.Grant(ask.ask, False, "a call that may write is going on")
         bet.granted = True

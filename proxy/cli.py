@@ -116,6 +116,54 @@ def verifier(  # noqa: PLR0913  (each is a flag)
     serve_verifier(VerifierConfig(model=model, host=host, port=port, threads=threads, device=device, dtype=dtype))
 
 
+@app.command()
+def replay(
+    files: Annotated[list[Path], typer.Argument(help="recorded trajectories (gzip JSON Lines)")],
+    port: Annotated[int, typer.Option(help="port to listen on; 0: any free one")] = 0,
+    tokens_per_s: Annotated[float, typer.Option(help="pace of the recorded model")] = 200.0,
+    ttft_ms: Annotated[float, typer.Option(help="time to its first token")] = 200.0,
+) -> None:
+    """Serve recorded trajectories as an OpenAI-compatible endpoint, so that runs repeat exactly."""
+    from agentspec.proxy.replay.endpoint import Pace
+    from agentspec.proxy.replay.serve import serve_recorded
+
+    serve_recorded(*files, port=port, pace=Pace(tokens_per_s, ttft_ms))
+
+
+@app.command()
+def demo(
+    model: Annotated[str, typer.Option(help="folder, Hugging Face id, or coder05 | coder15")] = "coder05",
+    questions: Annotated[int | None, typer.Option(help="how many to ask (default: all)")] = None,
+    repeats: Annotated[int, typer.Option(help="how often to ask each")] = 1,
+    keep: Annotated[bool, typer.Option(help="leave engine and proxy running")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """The main job on real input: an agent on a small real model, serially and through agentspec."""
+    from agentspec.proxy.demo.run import DemoOptions, run_demo
+    from agentspec.proxy.demo.services import ServiceFailed
+    from agentspec.proxy.demo.show import show
+
+    try:
+        report = run_demo(DemoOptions(model, questions, repeats, keep))
+    except ServiceFailed as error:
+        raise ConfigError(str(error)) from error
+    raise typer.Exit(show(report, as_json=as_json))
+
+
+@bench_app.command("replay")
+def bench_replay(
+    data: Annotated[list[Path], typer.Option(help="recorded trajectories: a file or a folder; may be repeated")],
+    quick: Annotated[bool, typer.Option(help="a few tasks, within a minute")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Recorded trajectories with their real tools, direct and through agentspec, paired and interleaved."""
+    from agentspec.proxy.bench.figures import print_report
+    from agentspec.proxy.bench.replay import run
+
+    progress = Console(stderr=True, highlight=False)
+    print_report(run(data, quick, progress=progress.print), as_json=as_json)
+
+
 @models_app.command("fetch")
 def models_fetch(names: Annotated[list[str], typer.Argument(help="coder05 | coder15 | smol135")]) -> None:
     """Download weights into the cache and check their sums."""

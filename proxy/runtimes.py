@@ -33,6 +33,8 @@ class RuntimeLink:
     tools: dict[str, HeldTool] = field(default_factory=dict)
     undecoded: int = 0
     """Relayed chunks of its turns whose calls have not been read yet."""
+    deferred: list[channel.Ask] = field(default_factory=list)
+    """Questions that wait until those have been read."""
     _windows: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -70,6 +72,10 @@ class RuntimeLink:
         for key in [key for key in self._windows if key.startswith(f"{turn}:")]:
             if ids is None or key.removeprefix(f"{turn}:") in ids:
                 del self._windows[key]
+
+    def writing_in(self, turn: str) -> bool:
+        """Whether a write that this turn relayed is going on."""
+        return any(key.startswith(f"{turn}:") for key in self._windows)
 
     def writing(self) -> bool:
         """Whether a relayed write is going on."""

@@ -9,12 +9,20 @@ from __future__ import annotations
 import secrets
 from collections import OrderedDict, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Protocol
 
 from agentspec import trajectory as rules
 from agentspec.calls import ToolCall, same_call
 
 MAX_TURNS = 20_000
+
+
+class Answer(Protocol):
+    """What has been relayed of a turn's answer so far."""
+
+    calls: list[ToolCall]
+    ended: bool
 
 
 @dataclass(slots=True, eq=False)
@@ -26,8 +34,7 @@ class Turn:
     prefix: str
     length: int
     """Messages in its request."""
-    answered: bool = False
-    calls: list[ToolCall] = field(default_factory=list)
+    answer: Answer | None = None
     continued: bool = False
 
 
@@ -104,11 +111,12 @@ class TrajectoryIndex:
 
 def _continues(answer: rules.Message, turn: Turn) -> bool:
     """Whether this message is the answer that the turn relayed."""
-    if answer.get("role") != "assistant" or not turn.answered:
+    relayed = turn.answer
+    if answer.get("role") != "assistant" or relayed is None or not relayed.ended:
         return False
-    ids = {call.id for call in turn.calls if call.id}
+    ids = {call.id for call in relayed.calls if call.id}
     told = rules.call_ids([answer])
     if ids and told and told.isdisjoint(ids):
         return False
     said = rules.calls_of(answer)
-    return len(said) == len(turn.calls) and all(map(same_call, said, turn.calls))
+    return len(said) == len(relayed.calls) and all(map(same_call, said, relayed.calls))

@@ -18,7 +18,6 @@ from agentspec.proxy.live import Live
 from agentspec.proxy.relay import relay
 from agentspec.proxy.runtimes import RuntimeLink, Runtimes
 from agentspec.proxy.trajectories import Placement, TrajectoryIndex
-from agentspec.proxy.trajectories import Turn as IndexedTurn
 from agentspec.trajectory import answered_ids
 from agentspec.wire.chat import ChatRequest, parse_request
 
@@ -72,21 +71,15 @@ async def serve_turn(scope: Scope, receive: Receive, send: Send, deps: Deps, run
             log.warning("%s", note)  # the answer had begun: leaving it unfinished breaks the connection off as well
     finally:
         if speculation is not None:
-            speculation.close(client_left=not whole and not note, note=note)
+            speculation.bets.finish(client_left=not whole and not note, note=note)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Speculation:
-    """A turn's place in its trajectory and its bets."""
+    """A turn as its speculators see it, and its bets."""
 
     live: Live
-    placement: IndexedTurn
     bets: TurnBets
-
-    def close(self, *, client_left: bool, note: str) -> None:
-        self.bets.finish(client_left=client_left, note=note)
-        self.placement.calls = self.live.calls
-        self.placement.answered = True
 
 
 def _open(incoming: Incoming, deps: Deps) -> _Speculation | None:
@@ -125,20 +118,25 @@ def _begin(incoming: Incoming, chat: ChatRequest, deps: Deps) -> _Speculation:
         tenant=tenant,
         tools=link.may_run_ahead(chat) if link is not None and not placement.ambiguous else {},
     )
+    placement.turn.answer = live
     bets = TurnBets(deps.desk, live, link)
     if deps.settings.speculation:
         bets.start()
-    return _Speculation(live, placement.turn, bets)
+    return _Speculation(live, bets)
 
 
 def _go_on(placement: Placement, chat: ChatRequest, deps: Deps, link: RuntimeLink | None) -> None:
     """The trajectory has gone on: close the windows of writes whose results are here, drop what was not claimed."""
-    for parent in placement.parents[:1]:
-        later = chat.messages[parent.length + 1 :]
-        if link is not None and later:
-            answered = frozenset(answered_ids(later)) if later[0].get("role") == "tool" else None
-            link.close_windows(parent.id, answered)
-        if not placement.ambiguous:
+    if link is not None:
+        writing = [parent for parent in placement.parents if link.writing_in(parent.id)]
+        for parent in writing[:1]:  # ambiguous parents made the same calls: each continuation closes one of them
+            later = chat.messages[parent.length + 1 :]
+            if later:
+                link.close_windows(
+                    parent.id, frozenset(answered_ids(later)) if later[0].get("role") == "tool" else None
+                )
+    if not placement.ambiguous:
+        for parent in placement.parents:
             deps.desk.books.next_request(parent.id)
     if placement.supersedes is not None:
         deps.desk.books.next_request(placement.supersedes.id)

@@ -200,7 +200,9 @@ def _convert(gguf: Path, to: Path) -> None:
     model = transformers.AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
     vars(model.config).pop("quantization_config", None)  # it is not quantized any more
     model.config.eos_token_id = tokenizer.eos_token_id
-    model.save_pretrained(to)
+    model.config.save_pretrained(to)
+    # not model.save_pretrained: it refuses whatever once was GGUF
+    import_module("safetensors.torch").save_model(model, str(to / "model.safetensors"), metadata={"format": "pt"})
 
 
 def _complete_tokenizer(tokenizer: Any, gguf: Path) -> None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import multiprocessing
 import statistics
+import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
@@ -17,10 +19,11 @@ from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
 
-import httpx
 import openai
 
+from agentspec.effects import Effect
 from agentspec.errors import ConfigError
+from agentspec.memory.ledger import LedgerReader
 from agentspec.proxy.bench.environment import environment
 from agentspec.proxy.bench.figures import Figure, Report
 from agentspec.proxy.replay.agent import Play, Tool, play
@@ -38,6 +41,8 @@ PACE = Pace(tokens_per_s=200, ttft_ms=200)
 QUICK_PACE = Pace(tokens_per_s=400, ttft_ms=100)
 QUICK_TASKS = 8
 STABLE_FOR_S = 30.0
+SCOPE = "replay"
+"""All tasks are one end user's: what one teaches may be recalled in the next, as far as memory does that at all."""
 
 
 @dataclass(frozen=True)
@@ -92,12 +97,14 @@ def run(  # noqa: PLR0913  (the options of the command, all by keyword)
     if quick:
         recordings = recordings[:QUICK_TASKS]
     with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="agentspec-bench-"))
+        ledger = f"sqlite:///{folder}/ledger.sqlite3"
         endpoint = stack.enter_context(endpoint_process(files, pace or (QUICK_PACE if quick else PACE)))
-        proxy = stack.enter_context(proxy_process(endpoint))
-        setting = Setting(library_of(*files), endpoint, proxy, latency)
-        pairs = list(_told(_pairs(recordings, setting, parallel), len(recordings), progress))
-        outcomes = _outcomes(proxy)
-    return Report("recorded trajectories, direct and through agentspec", _figures(pairs, outcomes), environment())
+        with proxy_process(endpoint, ledger) as proxy:
+            setting = Setting(library_of(*files), endpoint, proxy, latency)
+            pairs = list(_told(_pairs(recordings, setting, parallel), len(recordings), progress))
+        figures = _figures(pairs, Counter(_claims(ledger)))
+    return Report("recorded trajectories, direct and through agentspec", figures, environment())
 
 
 def _files(path: Path) -> Iterator[Path]:
@@ -124,20 +131,21 @@ def _pair(nth: int, recording: Recording, setting: Setting) -> Pair:
 def _played_direct(recording: Recording, setting: Setting) -> Play:
     tools = _toolbox(recording, setting).plain
     with openai.OpenAI(base_url=setting.endpoint, api_key="none", max_retries=0) as client:
-        return play(recording, setting.library, client, tools, session=f"direct-{recording.model}")
+        return play(recording, setting.library, client, tools)
 
 
 def _played_ahead(recording: Recording, setting: Setting) -> Play:
     tools = {name: _speculative(tool) for name, tool in _toolbox(recording, setting).declared.items()}
-    with connect(setting.proxy, tools=tools.values()) as runtime, _client_through(runtime) as client:
-        return play(recording, setting.library, client, tools, session=f"ahead-{recording.model}")
+    with connect(setting.proxy, tools=tools.values()) as runtime, _client_through(runtime, recording.model) as client:
+        return play(recording, setting.library, client, tools)
 
 
-def _client_through(runtime: Connection) -> openai.OpenAI:
+def _client_through(runtime: Connection, session: str) -> openai.OpenAI:
     return openai.OpenAI(
         base_url=runtime.base_url,
         api_key="none",
         max_retries=0,
+        default_headers={"x-agentspec-session": session, "x-agentspec-scope": SCOPE},
         http_client=runtime.http_client(),  # type: ignore[arg-type]  # newer SDKs name httpx2 only, and take both
     )
 
@@ -162,23 +170,24 @@ def _told(pairs: Iterable[Pair], count: int, progress: Progress) -> Iterator[Pai
         yield pair
 
 
-def _outcomes(proxy: str) -> dict[str, int]:
-    """How the bets of this proxy ended, by its own count."""
-    counts: dict[str, int] = httpx.get(f"{proxy}/agentspec/status").raise_for_status().json()["outcomes"]
-    return counts
+def _claims(ledger: str) -> Iterator[str]:
+    """How each real call ended of a tool that may run ahead, by the proxy's own books."""
+    for claim in LedgerReader(ledger).claims():
+        if Effect(claim["effect"]).may_run_ahead:
+            yield claim["outcome"]
 
 
-def _figures(pairs: Sequence[Pair], outcomes: dict[str, int]) -> tuple[Figure, ...]:
+def _figures(pairs: Sequence[Pair], claims: Counter[str]) -> tuple[Figure, ...]:
     results = sum(pair.ahead.results for pair in pairs)
-    hits, joined = outcomes.get("hit", 0), outcomes.get("joined", 0)
+    served = claims["hit"] + claims["joined"]
     low, ratio, high = _quartiles([pair.ratio for pair in pairs if pair.direct.finished and pair.ahead.finished])
     return (
         Figure("identical", _share(pair.ahead for pair in pairs), "share", n=results),
         Figure("identical_direct", _share(pair.direct for pair in pairs), "share", n=results),
         Figure("results", results, "count", n=len(pairs)),
-        Figure("hits", hits, "count", n=results),
-        Figure("joined", joined, "count", n=results),
-        Figure("hits_per_claim", (hits + joined) / results if results else None, "share", n=results),
+        Figure("hits", claims["hit"], "count", n=claims.total()),
+        Figure("joined", claims["joined"], "count", n=claims.total()),
+        Figure("hits_per_claim", served / claims.total() if claims else None, "share", n=claims.total()),
         Figure("time_ratio", ratio, "ratio", low, high, n=len(pairs)),
     )
 

@@ -18,7 +18,8 @@ class Outcomes:
 
     Attributes:
         probe_hits: hits whose prediction came from a probe.
-        claims: real calls of declared tools.
+        claims: real calls of tools that may run ahead.
+        served: those that got a pre-execution's result, at once (hit) or after waiting for its rest (joined).
         by_predictor: predictor to outcome to count.
     """
 
@@ -31,11 +32,12 @@ class Outcomes:
     vetoed: int = 0
     probe_hits: int = 0
     claims: int = 0
+    served: int = 0
     by_predictor: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     @property
     def hits_per_claim(self) -> float:
-        return self.hits / self.claims if self.claims else 0.0
+        return self.served / self.claims if self.claims else 0.0
 
 
 def read_outcomes(database_url: str, since: float = 0.0) -> Outcomes:
@@ -44,11 +46,13 @@ def read_outcomes(database_url: str, since: float = 0.0) -> Outcomes:
     recent = [row for row in reader.trajectories(_MAX_TRAJECTORIES) if row["began_at"] >= since]
     turns = [turn for row in recent for turn in reader.turns(row["trajectory"])]
     bets = [bet for turn in turns for bet in turn["bets"]]
-    return count(bets, claims=sum(len(turn["claims"]) for turn in turns))
+    claims = [claim for turn in turns for claim in turn["claims"]]
+    return count(bets, claims)
 
 
-def count(bets: list[dict[str, Any]], claims: int) -> Outcomes:
-    """The outcomes of some bets, each a row of the books."""
+def count(bets: list[dict[str, Any]], claims: list[dict[str, Any]]) -> Outcomes:
+    """The outcomes of some bets and claims, each a row of the books."""
+    safe = [claim for claim in claims if claim["effect"] in ("pure", "read")]
     ended = Counter(bet["outcome"] for bet in bets)
     by_predictor: dict[str, Counter[str]] = {}
     for bet in bets:
@@ -62,6 +66,7 @@ def count(bets: list[dict[str, Any]], claims: int) -> Outcomes:
         unclaimed=ended["unclaimed"],
         vetoed=ended["vetoed"],
         probe_hits=sum(counts["hit"] for name, counts in by_predictor.items() if name.startswith("probe")),
-        claims=claims,
+        claims=len(safe),
+        served=sum(claim["outcome"] in ("hit", "joined") for claim in safe),
         by_predictor={name: dict(counts) for name, counts in by_predictor.items()},
     )

@@ -54,19 +54,16 @@ class Reply:
     calls: tuple[Call, ...] = ()
 
 
-def play(
-    recording: Recording, library: Library, client: openai.OpenAI, tools: Mapping[str, Tool], *, session: str
-) -> Play:
+def play(recording: Recording, library: Library, client: openai.OpenAI, tools: Mapping[str, Tool]) -> Play:
     """Play a recording to its end.
 
     Args:
         recording: what to play.
         library: its system prompt and tool schemas.
-        client: towards the recorded endpoint, straight or through agentspec.
+        client: towards the recorded endpoint, straight or through agentspec; best with a session header of its own.
         tools: the functions to run, by name, bound to this task's own state.
-        session: sent as `x-agentspec-session`; tells this play from every other.
     """
-    run = _Run(recording, library, client, tools, session)
+    run = _Run(recording, library, client, tools)
     started = time.perf_counter()
     run.to_the_end()
     run.play.seconds = time.perf_counter() - started
@@ -77,13 +74,12 @@ class _Run:
     """One play in progress: the messages so far and the account of it."""
 
     def __init__(
-        self, recording: Recording, library: Library, client: openai.OpenAI, tools: Mapping[str, Tool], session: str
+        self, recording: Recording, library: Library, client: openai.OpenAI, tools: Mapping[str, Tool]
     ) -> None:
         self.play = Play(recording.task_id, results=sum(step.role == "tool" for step in recording.steps))
         self._recording = recording
         self._client = client
         self._tools = tools
-        self._session = session
         self._schemas = library.tools_of(recording)
         system = library.system(recording)
         self._messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
@@ -127,7 +123,6 @@ class _Run:
             messages=self._messages,  # type: ignore[arg-type]
             tools=self._schemas or openai.omit,  # type: ignore[arg-type]
             stream=True,
-            extra_headers={"x-agentspec-session": self._session},
         )
         reply = _gathered(chunks)
         self.play.model_seconds += time.perf_counter() - started

@@ -38,23 +38,23 @@ def endpoint_process(files: Sequence[Path], pace: Pace) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def proxy_process(upstream: str, *options: str) -> Iterator[str]:
-    """Run the agentspec proxy before an endpoint, with a new database; gives its URL, without a path.
+def proxy_process(upstream: str, database: str, *options: str) -> Iterator[str]:
+    """Run the agentspec proxy before an endpoint; gives its URL, without a path.
 
     Args:
         upstream: base URL of the endpoint, with its `/v1`.
+        database: SQLAlchemy URL of the ledger; complete once the block has ended.
         options: further options of `agentspec serve`.
 
     Raises:
         ConfigError: it did not start; the message is its own.
     """
     port = _free_port()
-    with tempfile.TemporaryDirectory(prefix="agentspec-replay-") as folder:
-        placed = ["--port", str(port), "--database", f"sqlite:///{folder}/traces.db"]
-        command = [sys.executable, "-m", "agentspec.proxy", "serve", "--upstream", upstream, *placed, *options]
-        with _running(command, "the proxy") as (process, log):
-            _await_port(port, process, log)
-            yield f"http://127.0.0.1:{port}"
+    placed = ["--port", str(port), "--database", database]
+    command = [sys.executable, "-m", "agentspec.proxy", "serve", "--upstream", upstream, *placed, *options]
+    with _running(command, "the proxy") as (process, log):
+        _await_port(port, process, log)
+        yield f"http://127.0.0.1:{port}"
 
 
 @contextlib.contextmanager

