@@ -10,7 +10,9 @@ Put it *under* the framework's own decorator, on the plain function:
 from __future__ import annotations
 
 import functools
+import gc
 import inspect
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, ParamSpec, TypeVar, overload
@@ -163,7 +165,27 @@ def _check_target(target: Any) -> None:
         raise ConfigError(
             f"@speculate stands over a {kind}; put it under the framework's decorator, directly on the function"
         )
+    if (owner := _registered_by(target)) is not None:
+        raise ConfigError(
+            f"tool {target.__name__!r} is registered with {owner} already, which would call it without us;"
+            " put @speculate under the framework's decorator"
+        )
     if inspect.isgeneratorfunction(target) or inspect.isasyncgenfunction(target):
         raise ConfigError(
             f"tool {target.__name__!r} yields its result piece by piece; such a result cannot be handed over"
         )
+
+
+def _registered_by(target: Callable[..., Any]) -> str | None:
+    """The framework object that holds this function already, though its decorator gave the plain function back.
+
+    pydantic-ai does that: a decorator of ours on top would be bypassed without a word.
+    """
+    if "pydantic_ai" not in sys.modules:
+        return None
+    for holder in gc.get_referrers(target):
+        if type(holder).__module__.startswith("pydantic_ai"):
+            return f"pydantic-ai's {type(holder).__name__}"
+        if isinstance(holder, dict) and "function_schema" in holder and holder.get("function") is target:
+            return "pydantic-ai"
+    return None
