@@ -54,20 +54,25 @@ class LiveTurn(Protocol):
     @property
     def said(self) -> str:
         """The visible text so far."""
+        ...
 
     @property
     def reasoned(self) -> str:
         """The reasoning so far."""
+        ...
 
     @property
     def call_began(self) -> bool:
         """Whether the answer has reached a tool call: too late to guess its name."""
+        ...
 
     def elapsed_s(self) -> float:
         """Seconds since the request came in."""
+        ...
 
     async def grown(self, chars: int) -> bool:
         """Wait until `chars` of text or reasoning are there; False when the answer ended or reached a call first."""
+        ...
 
 
 Offer = Callable[[Prediction], None]
@@ -84,6 +89,7 @@ class Speculator(Protocol):
 
         A poor guess is no error; whatever is raised is counted against this speculator and nothing else.
         """
+        ...
 
 
 @dataclass(slots=True)
@@ -102,12 +108,15 @@ class ProbeLog(Protocol):
 
     def worth_probing(self, turn: LiveTurn) -> bool:
         """The gate's verdict on one more probe of this turn."""
+        ...
 
     def open_probe(self, turn: LiveTurn) -> ProbeRecord:
         """Begin a probe."""
+        ...
 
     def close_probe(self, turn: LiveTurn, probe: ProbeRecord) -> None:
         """End a probe, however it went."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +141,11 @@ class UpstreamResponse(Protocol):
         Raises:
             UpstreamError: the endpoint broke off.
         """
+        ...
 
     async def close(self) -> None:
         """Let go. Before the end this tells the endpoint to stop."""
+        ...
 
 
 class Upstream(Protocol):
@@ -146,9 +157,11 @@ class Upstream(Protocol):
         Raises:
             UpstreamError: the endpoint cannot be reached or broke off before it answered.
         """
+        ...
 
     async def close(self) -> None:
         """Close the connections."""
+        ...
 
 
 class Run(Protocol):
@@ -159,6 +172,7 @@ class Run(Protocol):
 
     def cancel(self) -> bool:
         """Stop it. False when it cannot be stopped (a thread): it is left to end on its own."""
+        ...
 
 
 class Tier(Protocol):
@@ -172,6 +186,7 @@ class Tier(Protocol):
         Raises:
             ToolRefused: this work cannot run here.
         """
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,9 +208,11 @@ class Ledger(Protocol):
 
     def record(self, table: str, row: Mapping[str, Any]) -> None:
         """Queue one row. Never blocks, never raises."""
+        ...
 
     async def close(self) -> None:
         """Write what is queued."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,9 +229,11 @@ class NextCalls(Protocol):
 
     def candidates(self, scope: str, history: Sequence[ToolCall]) -> list[Candidate]:
         """Likely next calls after `history`, likeliest first; empty for no guess."""
+        ...
 
     def learn(self, scope: str, history: Sequence[ToolCall], call: ToolCall | None) -> None:
         """After `history` came this call (None: the agent spoke instead)."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
+import sqlalchemy.event
+import sqlalchemy.exc
 
 from agentspec.errors import ConfigError
 
@@ -249,6 +251,6 @@ class LedgerReader:
         """Every claim."""
         return self._rows(sa.select(CLAIMS))
 
-    def _rows(self, query: sa.Select[Any]) -> list[dict[str, Any]]:
+    def _rows(self, query: sa.Select[*tuple[Any, ...]]) -> list[dict[str, Any]]:
         with self._engine.connect() as connection:
             return [dict(row) for row in connection.execute(query).mappings()]

@@ -22,12 +22,15 @@ class Observer(Protocol):
 
     def opened(self, status: int, headers: Headers) -> None:
         """Status and headers are known."""
+        ...
 
     def sending(self) -> None:
         """A chunk is about to go out and has not been seen yet."""
+        ...
 
     def sent(self, chunk: bytes) -> None:
         """That chunk went out."""
+        ...
 
 
 class Silent:

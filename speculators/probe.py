@@ -25,15 +25,19 @@ class Fork(Protocol):
 
     def body(self, turn: LiveTurn) -> bytes:
         """The probe's request body, given what the turn has said so far."""
+        ...
 
     def read(self, answer: ProbeAnswer) -> list[Prediction]:
         """The calls that the fork's answer names, so far complete; empty while there is none."""
+        ...
 
     def affordable(self) -> bool:
         """Whether another probe may be paid for."""
+        ...
 
     def paid(self, prompt_tokens: int, completion_tokens: int) -> None:
         """A probe's usage."""
+        ...
 
 
 class ProbeSpeculator:

@@ -118,18 +118,15 @@ def declared(function: Any) -> DeclaredTool:
 
 
 def _wrap(tool: DeclaredTool) -> Callable[..., Any]:
-    wrapper: Callable[..., Any]
-    if tool.is_async:
+    @functools.wraps(tool.function)
+    async def awaited(*args: Any, **kwargs: Any) -> Any:
+        return await call_async(tool, args, kwargs)
 
-        @functools.wraps(tool.function)
-        async def wrapper(*args: Any, **kwargs: Any) -> Any:
-            return await call_async(tool, args, kwargs)
-    else:
+    @functools.wraps(tool.function)
+    def plain(*args: Any, **kwargs: Any) -> Any:
+        return call_plainly(tool, args, kwargs)
 
-        @functools.wraps(tool.function)
-        def wrapper(*args: Any, **kwargs: Any) -> Any:
-            return call_plainly(tool, args, kwargs)
-
+    wrapper: Callable[..., Any] = awaited if tool.is_async else plain
     setattr(wrapper, ATTRIBUTE, tool)
     return wrapper
 

@@ -36,12 +36,15 @@ class Link(Protocol):
     @property
     def connected(self) -> bool:
         """Whether the proxy has answered our introduction and is there."""
+        ...
 
     def send(self, message: channel.FromRuntime) -> None:
         """Queue a message; never blocks, drops what cannot be sent."""
+        ...
 
     def introduce(self) -> None:
         """Say `Hello` again: the tools have changed."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

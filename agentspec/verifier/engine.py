@@ -30,9 +30,11 @@ class Codec(Protocol):
 
     def encode(self, text: str) -> list[int]:
         """Token ids of a text, no special tokens added."""
+        ...
 
     def piece(self, token: int) -> bytes:
         """What a token adds to the text; empty for special tokens."""
+        ...
 
 
 class Engine:

@@ -50,15 +50,19 @@ class Constraint(Protocol):
 
     def allowed(self) -> torch.Tensor | None:
         """The tokens that may come next, `[vocab]` bool on the CPU; None: all."""
+        ...
 
     def advance(self, token: int) -> None:
         """A token was generated."""
+        ...
 
     def forced(self) -> list[int]:
         """The tokens that must come next whatever the model says (often none); not yet advanced over."""
+        ...
 
     def finished(self) -> bool:
         """Nothing but the end may follow."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,9 @@ def resolve(model: str, cache_dir: Path | None = None, progress: Progress | None
         return _from_hub(model, None)
     except Exception as error:
         known = ", ".join(MODELS)
-        raise ConfigError(f"model {model!r}: not a folder, no short name ({known}), and the hub said: {error}") from error
+        raise ConfigError(
+            f"model {model!r}: not a folder, no short name ({known}), and the hub said: {error}"
+        ) from error
 
 
 def fetch(names: Iterable[str], cache_dir: Path | None = None, progress: Progress = print) -> list[Path]:
@@ -211,7 +213,9 @@ def _complete_tokenizer(tokenizer: Any, gguf: Path) -> None:
     token: Any = import_module("tokenizers").AddedToken
     texts = reader.fields["tokenizer.ggml.tokens"].contents()
     kinds = reader.fields["tokenizer.ggml.token_type"].contents()
-    control = [token(text, special=True, normalized=False) for text, kind in zip(texts, kinds, strict=True) if kind == 3]
+    control = [
+        token(text, special=True, normalized=False) for text, kind in zip(texts, kinds, strict=True) if kind == 3
+    ]
     added = [token(text, special=False, normalized=False) for text, kind in zip(texts, kinds, strict=True) if kind == 4]
     tokenizer.add_tokens(control, special_tokens=True)
     tokenizer.add_tokens(added)

@@ -139,7 +139,7 @@ def _pairs(arms: _Arms, questions: list[Question], console: Console, status: Sta
             answers[name] = agent.ask(question.text, f"demo-{name}-{index}")
         pair = Pair(question, answers["serial"], answers["agentspec"])
         times = f"serial {pair.serial.seconds:.1f} s, agentspec {pair.speculative.seconds:.1f} s"
-        console.print(f"{question.text} {pair.speculative.text}  [dim]{times}[/dim]")
+        console.print(f"{question.text} {pair.speculative.text}  [dim]{times}[/dim]", soft_wrap=True)
         yield pair
 
 
