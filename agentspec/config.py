@@ -82,6 +82,8 @@ class Settings(BaseSettings):
         parts = urlsplit(value)
         if value and (parts.scheme not in ("http", "https") or not parts.netloc):
             raise ValueError(f"{value!r} is no URL; write for example http://127.0.0.1:8000/v1")
+        if parts.username or parts.password:
+            raise ValueError("an endpoint's URL must hold no password; use upstream_key (AGENTSPEC_UPSTREAM_KEY)")
         return value.rstrip("/")
 
     @model_validator(mode="after")

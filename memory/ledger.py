@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sa
-import sqlalchemy.event
-import sqlalchemy.exc
+from sqlalchemy import event
+from sqlalchemy.exc import SQLAlchemyError
 
 from agentspec.errors import ConfigError
 
@@ -109,13 +109,13 @@ def open_engine(url: str) -> sa.Engine:
             Path(parsed.database).expanduser().parent.mkdir(parents=True, exist_ok=True)
         engine = sa.create_engine(parsed)
         if parsed.get_backend_name() == "sqlite":
-            sa.event.listen(engine, "connect", _tune_sqlite)
+            event.listen(engine, "connect", _tune_sqlite)
         _metadata.create_all(engine)
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"setting database: {url!r} needs {error.name}; pip install 'agentspec-proxy[postgres]'"
         ) from error
-    except (sa.exc.SQLAlchemyError, OSError) as error:
+    except (SQLAlchemyError, OSError) as error:
         first = str(error).splitlines()[0]
         raise ConfigError(f"setting database: cannot open {url!r}: {first}") from error
     return engine
@@ -167,7 +167,7 @@ class SqlLedger:
             with self._engine.begin() as connection:
                 for name, row in rows:
                     connection.execute(_TABLES[name].insert(), row)
-        except sa.exc.SQLAlchemyError as error:
+        except SQLAlchemyError as error:
             self.dropped += len(rows)
             log.warning("the ledger lost %d rows: %s", len(rows), str(error).splitlines()[0])
 

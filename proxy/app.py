@@ -15,10 +15,10 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from agentspec import channel
-from agentspec.errors import ApiError, RequestError, UpstreamError
+from agentspec.errors import ApiError, RequestError
 from agentspec.proxy.asgi import ClientGone, Receive, Scope, Send, read_body, send_error, send_json
 from agentspec.proxy.channel_server import serve_channel
-from agentspec.proxy.relay import relay
+from agentspec.proxy.relay import answer
 from agentspec.proxy.turn import Deps, serve_turn, upstream_request
 
 log = logging.getLogger("agentspec.app")
@@ -70,19 +70,7 @@ class App:
     async def _pass_through(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = await read_body(receive, self._deps.settings.max_body_bytes)
         request = upstream_request(scope, scope["headers"], body, self._deps.settings)
-        started = False
-
-        async def noting(message: dict[str, object]) -> None:
-            nonlocal started
-            started = True
-            await send(message)
-
-        try:
-            await relay(self._deps.upstream, request, receive, noting)  # type: ignore[arg-type]
-        except UpstreamError as error:
-            if not started:
-                raise
-            log.warning("%s: %s", error.code, error.message)
+        await answer(self._deps.upstream, request, receive, send)
 
     def _status(self) -> dict[str, object]:
         books = self._deps.desk.books

@@ -9,10 +9,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from dataclasses import dataclass
 from typing import Protocol
 
+from agentspec.errors import UpstreamError
 from agentspec.protocols import Headers, Upstream, UpstreamRequest, UpstreamResponse
-from agentspec.proxy.asgi import Receive, Send, end_to_end
+from agentspec.proxy.asgi import Message, Receive, Send, end_to_end, send_error
 
 log = logging.getLogger("agentspec.relay")
 
@@ -70,6 +72,36 @@ class _Guarded:
     def _switch_off(self) -> None:
         log.exception("the observer of a turn failed; the turn goes on without it")
         self._inner = Silent()
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a relayed request ended: the whole answer went out, or what went wrong (nothing: the client left)."""
+
+    whole: bool
+    note: str = ""
+
+
+async def answer(
+    upstream: Upstream, request: UpstreamRequest, receive: Receive, send: Send, observer: Observer | None = None
+) -> Ended:
+    """Relay a request. An endpoint that cannot be reached is told to the client in the API's error shape; one that
+    breaks off in mid-answer leaves the answer unfinished, which breaks the client's connection off as well.
+    """
+    started = False
+
+    async def noting(message: Message) -> None:
+        nonlocal started
+        started = True
+        await send(message)
+
+    try:
+        return Ended(whole=await relay(upstream, request, receive, noting, observer))
+    except UpstreamError as error:
+        if not started:
+            await send_error(send, error)
+        log.warning("%s: %s", error.code, error.message)
+        return Ended(whole=False, note=f"{error.code}: {error.message}")
 
 
 async def relay(

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import msgspec
 
 from agentspec.config import Settings
-from agentspec.errors import RequestError, UpstreamError
+from agentspec.errors import RequestError
 from agentspec.protocols import Headers, Upstream, UpstreamRequest
-from agentspec.proxy.asgi import OURS, Receive, Scope, Send, end_to_end, header, read_body, send_error
+from agentspec.proxy.asgi import OURS, Receive, Scope, Send, end_to_end, header, read_body
 from agentspec.proxy.bets import Desk, TurnBets
 from agentspec.proxy.live import Live
-from agentspec.proxy.relay import relay
+from agentspec.proxy.relay import Ended, answer
 from agentspec.proxy.runtimes import RuntimeLink, Runtimes
 from agentspec.proxy.trajectories import Placement, TrajectoryIndex
 from agentspec.trajectory import answered_ids
@@ -59,19 +59,12 @@ async def serve_turn(scope: Scope, receive: Receive, send: Send, deps: Deps, run
     body = await read_body(receive, deps.settings.max_body_bytes)
     incoming = Incoming(headers, body, upstream_request(scope, headers, body, deps.settings), runtime)
     speculation = _open(incoming, deps)
-    whole, note = False, "failed"
+    ended = Ended(whole=False, note="failed")
     try:
-        whole = await relay(deps.upstream, incoming.onward, receive, send, speculation.bets if speculation else None)
-        note = ""
-    except UpstreamError as error:
-        note = f"{error.code}: {error.message}"
-        if speculation is None or speculation.live.status == 0:
-            await send_error(send, error)
-        else:
-            log.warning("%s", note)  # the answer had begun: leaving it unfinished breaks the connection off as well
+        ended = await answer(deps.upstream, incoming.onward, receive, send, speculation.bets if speculation else None)
     finally:
         if speculation is not None:
-            speculation.bets.finish(client_left=not whole and not note, note=note)
+            speculation.bets.finish(client_left=not ended.whole and not ended.note, note=ended.note)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +77,14 @@ class _Speculation:
 
 def _open(incoming: Incoming, deps: Deps) -> _Speculation | None:
     """Find the trajectory and start the speculators. A fault means a plain relay."""
+    if (header(incoming.headers, b"content-encoding") or "identity").lower() != "identity":
+        return None  # compressed: the endpoint may read it, we do not
     try:
-        chat = parse_request(incoming.body)
+        return _begin(incoming, parse_request(incoming.body), deps)
     except RequestError:
         raise
-    except msgspec.ValidationError:
+    except (msgspec.ValidationError, RecursionError):
         return None  # JSON, but no chat request: the endpoint says so in its own words
-    try:
-        return _begin(incoming, chat, deps)
     except Exception:
         log.exception("a turn could not be placed; it is relayed without speculation")
         return None
@@ -150,9 +143,10 @@ def upstream_request(scope: Scope, headers: Headers, body: bytes, settings: Sett
         kept = [(k, v) for k, v in kept if k != b"authorization"]
         kept.append((b"authorization", b"Bearer " + settings.upstream_key.get_secret_value().encode()))
     raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
-    _, _, rest = raw_path.partition(b"/v1")
+    if raw_path.startswith(b"/r/"):
+        raw_path = b"/" + raw_path.split(b"/", 3)[3]
     query: bytes = scope["query_string"]
-    path = rest.decode("latin-1") + (f"?{query.decode('latin-1')}" if query else "")
+    path = raw_path.removeprefix(b"/v1").decode("latin-1") + (f"?{query.decode('latin-1')}" if query else "")
     return UpstreamRequest(scope["method"], path, kept, body)
 
 

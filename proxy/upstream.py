@@ -16,6 +16,7 @@ from agentspec.errors import UpstreamError
 from agentspec.protocols import Headers, UpstreamRequest, UpstreamResponse
 
 _CONNECT_LIMIT_S = 10.0
+_MAX_HEADER_BYTES = 2**17
 
 
 class AiohttpUpstream:
@@ -37,13 +38,17 @@ class AiohttpUpstream:
                 allow_redirects=False,
                 skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
             )
+        except aiohttp.ConnectionTimeoutError as error:
+            raise UpstreamError(
+                f"cannot connect to the endpoint {self._base} within {_CONNECT_LIMIT_S:g} s. Is it running?"
+            ) from error
         except aiohttp.ServerDisconnectedError as error:
             raise UpstreamError(f"the endpoint {self._base} closed the connection before it answered") from error
         except TimeoutError as error:
-            limit = f"{self._silence_limit_s:.0f} s"
+            limit = f"{self._silence_limit_s:g} s"
             message = f"the endpoint {self._base} did not answer within {limit} (setting upstream_timeout_s)"
             raise UpstreamError(message, code="upstream_timeout", status=504) from error
-        except (aiohttp.ClientError, OSError) as error:
+        except (aiohttp.ClientError, OSError, ValueError) as error:
             message = f"cannot reach the endpoint {self._base}: {error}. Is it running, and is --upstream right?"
             raise UpstreamError(message) from error
         return _Response(response, self._base)
@@ -56,6 +61,8 @@ class AiohttpUpstream:
             auto_decompress=False,
             trust_env=False,
             read_bufsize=2**18,
+            max_line_size=_MAX_HEADER_BYTES,
+            max_field_size=_MAX_HEADER_BYTES,
         )
         return self._session
 

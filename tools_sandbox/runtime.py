@@ -22,7 +22,7 @@ from agentspec.errors import SpeculationError, ToolRefused
 from agentspec.protocols import Tier, Work
 from agentspec.tools_sandbox.claims import ClaimTable, PendingRun, approximate_bytes
 from agentspec.tools_sandbox.surroundings import Surroundings
-from agentspec.tools_sandbox.tool import DECLARED, FOLLOWERS, DeclaredTool
+from agentspec.tools_sandbox.tool import DECLARED, DeclaredTool, follow
 
 log = logging.getLogger("agentspec.runtime")
 
@@ -60,7 +60,7 @@ class Runtime:
 
     def __init__(self, tier: Tier, tools: Iterable[DeclaredTool] | None = None) -> None:
         if tools is None:
-            FOLLOWERS.add(self)
+            follow(self)
         self._tier = tier
         self._fixed = None if tools is None else list(tools)
         self._base = contextvars.copy_context()
@@ -96,7 +96,7 @@ class Runtime:
         found: dict[str, DeclaredTool] = {}
         twice: set[str] = set()
         for tool in list(DECLARED) if self._fixed is None else self._fixed:
-            tool.runtimes.add(self)
+            tool.held_by(self)
             if tool.name in found:
                 twice.add(tool.name)
             found[tool.name] = tool

@@ -71,7 +71,8 @@ def _package(cls: Any) -> str:
 
 def _context_attribute(annotation: Any) -> str | None:
     cls = _class_of(annotation)
-    for base in getattr(cls, "__mro__", (cls,)):
+    bases: tuple[Any, ...] = getattr(cls, "__mro__", (cls,))
+    for base in bases:
         attribute = _CONTEXT_TYPES.get((_package(base), getattr(base, "__name__", "")))
         if attribute:
             return attribute
@@ -81,11 +82,9 @@ def _context_attribute(annotation: Any) -> str | None:
 def _is_injected(annotation: Any) -> bool:
     if typing.get_origin(annotation) is typing.Annotated:
         return any(_is_injected(extra) for extra in typing.get_args(annotation))
-    cls = annotation if isinstance(annotation, type) else _class_of(annotation)
-    names = {base.__name__ for base in getattr(cls, "__mro__", ())} | {
-        base.__name__ for base in type(annotation).__mro__ if not isinstance(annotation, type)
-    }
-    names.add(getattr(cls, "__name__", ""))
+    cls: Any = annotation if isinstance(annotation, type) else type(annotation)
+    names = {base.__name__ for base in cls.__mro__}
+    names.add(getattr(_class_of(annotation), "__name__", ""))
     return bool(names & _INJECTED_TYPES)
 
 

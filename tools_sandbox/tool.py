@@ -29,6 +29,11 @@ FOLLOWERS: weakref.WeakSet[Runtime] = weakref.WeakSet()
 """The runtimes that offer all of them, and want to hear of new ones."""
 
 
+def follow(runtime: Any) -> None:
+    """Let a runtime hear of tools that are declared from now on."""
+    FOLLOWERS.add(runtime)
+
+
 class DeclaredTool:
     """One tool under `@speculate`.
 
@@ -65,6 +70,10 @@ class DeclaredTool:
     def name(self) -> str:
         """The name that the model calls it by."""
         return self.spec.name
+
+    def held_by(self, runtime: Any) -> None:
+        """A runtime offers this tool from now on."""
+        self.runtimes.add(runtime)
 
     def surroundings(self, bound: Mapping[str, Any]) -> Surroundings:
         """The surroundings of a real call, from its bound arguments and the current context."""

@@ -38,7 +38,10 @@ class Codec(Protocol):
 
 
 class Engine:
-    """Runs submissions on one model. `submit` and `Ticket.cancel` are safe from any thread; the rest is the worker's."""
+    """Runs submissions on one model.
+
+    `submit`, `close`, `running` and `Ticket.cancel` are safe from any thread; the rest is the worker's.
+    """
 
     def __init__(self, runner: Runner, codec: Codec, *, limits: Limits, cache_bytes: int, max_context: int) -> None:
         self._runner = runner
@@ -75,22 +78,25 @@ class Engine:
         self._thread.join()
 
     def _loop(self) -> None:
-        while True:
-            self._receive()
-            if self._stopping:
-                return
-            steps = self._schedule()
-            if not steps:
-                continue
+        while not self._stopping:
             try:
-                rows = self._forward(steps)
-            except Exception as error:  # the root of the batch: its sequences fail, the server lives on
-                _log.exception("a forward failed")
-                for sequence, _ in steps:
-                    self._fail(sequence, f"the model could not run this batch: {error}")
-                continue
-            for (sequence, count), logits in zip(steps, rows, strict=True):
+                self._receive()
+                self._step()
+            except Exception as error:  # the worker's root: what was running fails, the server lives on
+                _log.exception("an engine step failed")
+                for sequence in list(self._active):
+                    self._fail(sequence, error)
+
+    def _step(self) -> None:
+        steps = self._schedule()
+        if not steps or self._stopping:
+            return
+        for (sequence, count), logits in zip(steps, self._forward(steps), strict=True):
+            try:
                 self._process(sequence, count, logits)
+            except Exception as error:  # a grammar or a sampler fault belongs to one sequence
+                _log.exception("a sequence failed")
+                self._fail(sequence, error)
 
     # -- receive ---------------------------------------------------------------------------------------------------
 
@@ -109,10 +115,10 @@ class Engine:
     def _join(self, submission: Submission, ticket: Ticket, sink: Sink) -> None:
         tokens = submission.prompt + self._tokenize_continuation(submission)
         self._arrivals += 1
-        self._active.append(Sequence.start(submission, ticket, sink, self._arrivals, tokens, self._room))
+        self._active.append(Sequence(submission, ticket, sink, self._arrivals, tokens, self._room))
 
     def _tokenize_continuation(self, submission: Submission) -> list[int]:
-        """Prefer the tokens that a sequence with the same prompt generated for this text: they are the ones with keys."""
+        """Prefer the tokens that a sequence with the same prompt generated for this text: their keys are there."""
         text = submission.continuation.encode()
         prompt = submission.prompt
         best: list[int] = []
@@ -126,7 +132,7 @@ class Engine:
         return best + self._codec.encode(text[covered:].decode())
 
     def _matching_tokens(self, tokens: list[int], text: bytes) -> tuple[list[int], int]:
-        """The longest run of `tokens` that spells a beginning of `text` ending between two characters; its byte length."""
+        """The longest run of `tokens` that spells a beginning of `text`, cut between characters; its byte length."""
         end, best, best_end = 0, 0, 0
         for index, token in enumerate(tokens):
             piece = self._codec.piece(token)
@@ -148,7 +154,7 @@ class Engine:
         return plan(seats(admitted, self._limits), self._limits)
 
     def _admit(self, sequence: Sequence, admitted: list[Sequence]) -> bool:
-        """Give the sequence memory, with every prefix that is already computed; False: wait, a longer one is under way."""
+        """Give the sequence memory and every prefix that is already computed; False: wait, a longer one is coming."""
         tokens = sequence.tokens
         live = [Source(s.tokens[: s.computed], s.kv) for s in self._active if s.kv is not None]
         source, shared = best_source(tokens, [*live, *self._cache.sources()])
@@ -239,9 +245,10 @@ class Engine:
             self._cache.add(Source(sequence.tokens[: sequence.computed], sequence.kv))
             sequence.kv = None
 
-    def _fail(self, sequence: Sequence, message: str) -> None:
+    def _fail(self, sequence: Sequence, error: Exception) -> None:
         self._active.remove(sequence)
-        self._send(sequence, Failed(message))
+        sequence.kv = None
+        self._send(sequence, Failed(f"the engine could not run this request: {error}"))
 
     def _send(self, sequence: Sequence, event: Event) -> None:
         if sequence.ticket.cancelled:

@@ -1,8 +1,8 @@
 """One forward over many sequences: their new tokens lie end to end, only attention looks at each alone.
 
 Nothing is padded and no mask spans sequences, so a sequence's attention is computed the same way whoever shares the
-batch. Linear layers see `[1, tokens, hidden]`. transformers' attention registry gives the hook: every model that uses it
-(Llama, Qwen2, Qwen3, Mistral without a window, …) runs unchanged.
+batch. Linear layers see `[1, tokens, hidden]`. transformers' attention registry gives the hook: every model that uses
+it (Llama, Qwen2, Qwen3, Mistral without a window, …) runs unchanged.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _Span:
     mask: torch.Tensor | None
 
 
-def _ragged_attention(
+def _ragged_attention(  # noqa: PLR0913 - transformers fixes the signature
     module: Any,
     query: torch.Tensor,
     key: torch.Tensor,

@@ -1,8 +1,8 @@
 """Tool calls that always parse: the tools' JSON Schemas as a token mask (llguidance).
 
 The answer is free text, then calls, one a line: `{"name": "x", "arguments": {"a": 1}}`. The spacing is fixed to the one
-that models write by themselves, so that the mask rarely has to overrule them. Once `{"name": "` is written, only a valid call of
-one of the tools can follow.
+that models write by themselves, so that the mask rarely has to overrule them. Once `{"name": "` is written, only a
+valid call of one of the tools can follow.
 """
 
 from __future__ import annotations

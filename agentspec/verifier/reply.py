@@ -17,7 +17,10 @@ Piece = Callable[[int], bytes]
 
 
 class Assembler:
-    """Tokens in, deltas out: decodes, looks for stop strings, parses calls. `stopped` says that a stop string was reached."""
+    """Tokens in, deltas out: decodes, looks for stop strings, parses calls.
+
+    `stopped` says that a stop string was reached: nothing more may be fed.
+    """
 
     def __init__(self, piece: Piece, stops: tuple[str, ...], parser: ToolCallParser | None) -> None:
         self._piece = piece

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -159,9 +160,10 @@ def _content(message: Mapping[str, Any]) -> str:
     if isinstance(content, str):
         return content
     parts = content if isinstance(content, list) else [None]
-    if not all(isinstance(p, dict) and isinstance(p.get("text"), str) for p in parts):
+    texts = [part.get("text") if isinstance(part, dict) else None for part in parts]
+    if not all(isinstance(text, str) for text in texts):
         raise RequestError("a message's `content` must be a text or a list of text parts")
-    return "".join(p["text"] for p in parts)
+    return "".join(map(str, texts))
 
 
 def _message(message: Mapping[str, Any]) -> dict[str, Any]:
@@ -183,10 +185,8 @@ def _tool_call(call: Any) -> dict[str, Any]:
         raise RequestError("each of a message's `tool_calls` needs a `function` with a `name`")
     arguments = function.get("arguments") or {}
     if isinstance(arguments, str):
-        try:
+        with contextlib.suppress(ValueError):  # an answer that was cut off stays a text: the template quotes it
             arguments = json.loads(arguments)
-        except ValueError:  # an answer that was cut off: keep its text, the template quotes it
-            pass
     return {**call, "function": {**function, "arguments": arguments}}
 
 

@@ -25,8 +25,8 @@ def seats(active: Iterable[Sequence], limits: Limits) -> list[Sequence]:
 def plan(seated: list[Sequence], limits: Limits) -> list[tuple[Sequence, int]]:
     """How many tokens of each sequence to run.
 
-    Every decoding sequence runs all it has pending (one token, or a few forced ones). Prompts share a budget: small while
-    a sequence of the same or higher priority is decoding, so that a newcomer never holds it up for long.
+    Every decoding sequence runs all it has pending (one token, or a few forced ones). Prompts share a budget: small
+    while a sequence of the same or higher priority is decoding, so that a newcomer never holds it up for long.
     """
     decoding = [s for s in seated if not s.prefilling]
     most_urgent = min((s.submission.priority for s in decoding), default=None)

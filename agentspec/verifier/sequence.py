@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import Protocol
 
 import torch
@@ -101,7 +101,9 @@ class Sequence:
     """A request inside the engine (worker thread only).
 
     Attributes:
-        tokens: prompt and generated tokens.
+        tokens: at first the prompt's, then also the generated ones.
+        room: positions that a sequence may have.
+        limit: tokens it may have, `room` and `max_new` considered.
         computed: leading tokens whose keys and values are in `kv`.
         emitted: leading tokens that the client has (the prompt counts).
         ending: set when generation is over but forced tokens still wait for their log-probabilities.
@@ -112,37 +114,19 @@ class Sequence:
     sink: Callable[[Event], None]
     order: int
     tokens: list[int]
-    prompt_length: int
-    limit: int
+    room: InitVar[int]
     computed: int = 0
-    emitted: int = 0
     kv: KvBuffer | None = None
     ending: str | None = None
-    random: torch.Generator | None = field(default=None)
+    prompt_length: int = field(init=False)
+    emitted: int = field(init=False)
+    limit: int = field(init=False)
+    random: torch.Generator | None = field(init=False)
 
-    @classmethod
-    def start(
-        cls,
-        submission: Submission,
-        ticket: Ticket,
-        sink: Callable[[Event], None],
-        order: int,
-        tokens: list[int],
-        room: int,
-    ) -> Sequence:
-        """A fresh sequence for `tokens`, in a context of `room` positions."""
-        length = len(tokens)
-        return cls(
-            submission=submission,
-            ticket=ticket,
-            sink=sink,
-            order=order,
-            tokens=tokens,
-            prompt_length=length,
-            limit=min(length + submission.max_new, room),
-            emitted=length,
-            random=generator(submission.params),
-        )
+    def __post_init__(self, room: int) -> None:
+        self.prompt_length = self.emitted = len(self.tokens)
+        self.limit = min(self.prompt_length + self.submission.max_new, room)
+        self.random = generator(self.submission.params)
 
     @property
     def pending(self) -> int:

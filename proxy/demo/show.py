@@ -14,7 +14,8 @@ from agentspec.proxy.demo.outcomes import Outcomes
 from agentspec.proxy.demo.report import DemoReport, Pair
 
 _STYLES = {"model": "blue", "tool": "yellow"}
-_WIDTH = 64
+_BARS = {"model": "█", "tool": "▒"}
+_WIDTH = 56
 
 
 def show(report: DemoReport, *, as_json: bool, console: Console | None = None) -> int:
@@ -77,7 +78,7 @@ def waterfall(pair: Pair) -> Text:
         text.append(f" {answer.seconds:.1f} s\n", style="default not bold")
     text.append(" " * 11)
     for kind, meaning in (("model", "the model generates"), ("tool", "the agent waits for a tool")):
-        text.append("█", style=f"not bold {_STYLES[kind]}")
+        text.append(_BARS[kind], style=f"not bold {_STYLES[kind]}")
         text.append(f" {meaning}   ", style="dim not bold")
     return text
 
@@ -86,5 +87,5 @@ def _bar(answer: Answer, longest: float) -> Text:
     bar = Text()
     for span in answer.spans:
         start, end = (round(at / longest * _WIDTH) for at in (span.start, span.end))
-        bar.append("█" * (end - start), style=f"not bold {_STYLES[span.kind]}")
+        bar.append(_BARS[span.kind] * (end - start), style=f"not bold {_STYLES[span.kind]}")
     return bar

@@ -1,0 +1,77 @@
+"""One scripted endpoint for all tests; a proxy, runtimes and clients for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+
+import agentspec
+from agentspec.tools_sandbox.connect import Connection
+from tests.contract.support import Agent, Endpoint, Proxy
+
+
+@pytest.fixture(scope="session")
+def _endpoint() -> Iterator[Endpoint]:
+    running = Endpoint()
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def endpoint(_endpoint: Endpoint) -> Endpoint:
+    _endpoint.reset()
+    return _endpoint
+
+
+@pytest.fixture
+def cleanup() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def start(endpoint: Endpoint, tmp_path: Path, cleanup: ExitStack) -> Callable[..., Proxy]:
+    """start(*speculators, **settings): a proxy before the endpoint."""
+
+    def started(*speculators: Any, **settings: Any) -> Proxy:
+        proxy = Proxy(endpoint.url, f"sqlite:///{tmp_path / 'ledger.sqlite3'}", speculators, **settings)
+        cleanup.callback(proxy.stop)
+        return proxy
+
+    return started
+
+
+@pytest.fixture
+def join(cleanup: ExitStack) -> Callable[..., Connection]:
+    """join(proxy, *tools): this process as a runtime with these tools."""
+
+    def joined(proxy: Proxy, *tools: Any) -> Connection:
+        runtime = agentspec.connect(proxy.url, tools=tools, api_key="k", wait_s=5.0)
+        cleanup.callback(runtime.close)
+        assert runtime.connected
+        return runtime
+
+    return joined
+
+
+@pytest.fixture
+def client_of(cleanup: ExitStack) -> Callable[[Connection], openai.OpenAI]:
+    def made(runtime: Connection) -> openai.OpenAI:
+        client = openai.OpenAI(
+            base_url=runtime.base_url, api_key="k", http_client=runtime.http_client(), max_retries=0, timeout=20
+        )
+        cleanup.callback(client.close)
+        return client
+
+    return made
+
+
+@pytest.fixture
+def agent_of(client_of: Callable[[Connection], openai.OpenAI]) -> Callable[..., Agent]:
+    """agent_of(runtime, *tools): an agent that holds these tools and talks through this runtime."""
+    return lambda runtime, *tools, **options: Agent(client_of(runtime), tools, **options)
