@@ -24,15 +24,15 @@ class ToolCall:
 
 
 def canonical_json(value: Any) -> str:
-    """One text for one JSON value: keys sorted, no white space, unicode as it is.
+    """One text for one JSON value: keys sorted, no white space, ASCII only (so lone surrogates can travel too).
 
     Raises:
         TypeError, ValueError: the value is not JSON.
 
-    >>> canonical_json({"b": 1, "a": "é"})
-    '{"a":"é","b":1}'
+    >>> canonical_json({"b": 1, "a": "x"})
+    '{"a":"x","b":1}'
     """
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 def same_call(one: ToolCall, other: ToolCall, schema: JsonSchema | None = None) -> bool:
@@ -55,17 +55,19 @@ def canonical_arguments(arguments: Mapping[str, Any], schema: JsonSchema | None 
 def _normalise(value: Any, schema: JsonSchema, root: JsonSchema) -> Any:
     schema = _resolve(schema, value, root)
     if isinstance(value, dict):
-        properties: JsonSchema = schema.get("properties") or {}
-        filled = {
-            name: sub["default"] for name, sub in properties.items() if isinstance(sub, dict) and "default" in sub
-        }
-        extra = schema.get("additionalProperties")
-        loose: JsonSchema = extra if isinstance(extra, dict) else {}
-        return {k: _normalise(v, properties.get(k) or loose, root) for k, v in {**filled, **value}.items()}
+        properties = _schema(schema.get("properties"))
+        filled = {name: sub["default"] for name, sub in properties.items() if "default" in _schema(sub)}
+        loose = schema.get("additionalProperties")
+        return {k: _normalise(v, _schema(properties.get(k, loose)), root) for k, v in {**filled, **value}.items()}
     if isinstance(value, list):
-        items = schema.get("items")
-        return [_normalise(item, items if isinstance(items, dict) else {}, root) for item in value]
+        items = _schema(schema.get("items"))
+        return [_normalise(item, items, root) for item in value]
     return _normalise_number(value, schema.get("type"))
+
+
+def _schema(value: Any) -> JsonSchema:
+    """A sub-schema; `true`, `false` and malformed ones say nothing that we use."""
+    return value if isinstance(value, Mapping) else {}
 
 
 def _normalise_number(value: Any, kind: Any) -> Any:
@@ -73,7 +75,10 @@ def _normalise_number(value: Any, kind: Any) -> Any:
         return value
     kinds = kind if isinstance(kind, list) else [kind]
     if "number" in kinds and isinstance(value, int):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            return value
     if "integer" in kinds and "number" not in kinds and isinstance(value, float) and value.is_integer():
         return int(value)
     return value
@@ -176,6 +181,6 @@ def parse_arguments(text: str) -> dict[str, Any] | None:
         return {}
     try:
         parsed = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return parsed if isinstance(parsed, dict) else None

@@ -86,6 +86,16 @@ class Settings(BaseSettings):
             raise ValueError("an endpoint's URL must hold no password; use upstream_key (AGENTSPEC_UPSTREAM_KEY)")
         return value.rstrip("/")
 
+    @field_validator("upstream_key")
+    @classmethod
+    def _is_header_text(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is None:
+            return None
+        key = value.get_secret_value().strip()  # keys come from files that end in a newline
+        if not key.isprintable():
+            raise ValueError("the key holds control characters")
+        return SecretStr(key) if key else None
+
     @model_validator(mode="after")
     def _cap_needs_prices(self) -> Settings:
         priced = self.price_input_usd_per_mtok > 0 and self.price_output_usd_per_mtok > 0

@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import msgspec
+
 from agentspec.calls import ToolCall
 from agentspec.effects import ToolSpec
 from agentspec.wire.chat import ChatRequest
@@ -35,6 +37,20 @@ class Prediction:
     def confidence(self) -> float:
         """Probability that the very call is made, as the predictor sees it."""
         return self.name_confidence * self.argument_confidence
+
+    def check(self) -> None:
+        """Refuse rubbish before it gets anywhere.
+
+        Raises:
+            TypeError, ValueError: the call is no call, its arguments are no JSON, a confidence is no probability.
+        """
+        if not isinstance(self.call, ToolCall) or not isinstance(self.call.name, str):
+            raise TypeError("a prediction needs a call with a name")
+        if not isinstance(self.call.arguments, dict) or not all(isinstance(key, str) for key in self.call.arguments):
+            raise TypeError("the arguments of a predicted call are a dict with text keys")
+        msgspec.json.encode(self.call.arguments)  # lone surrogates and objects cannot go over the channel
+        if not (0.0 <= self.name_confidence <= 1.0 and 0.0 <= self.argument_confidence <= 1.0):
+            raise ValueError("a confidence is a probability from 0 to 1")
 
 
 class LiveTurn(Protocol):

@@ -48,6 +48,7 @@ class SseDecoder:
     def _lines(self, chunk: bytes) -> list[bytes]:
         if self._after_cr and chunk.startswith(b"\n"):
             chunk = chunk[1:]  # the LF of a CRLF that was cut in two
+            self._after_cr = False
         if not chunk:
             return []
         self._after_cr = chunk.endswith(b"\r")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import queue
+import re
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import event
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from agentspec.errors import ConfigError
 
@@ -113,12 +114,20 @@ def open_engine(url: str) -> sa.Engine:
         _metadata.create_all(engine)
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"setting database: {url!r} needs {error.name}; pip install 'agentspec-proxy[postgres]'"
+            f"setting database: {without_password(url)!r} needs {error.name}; pip install 'agentspec-proxy[postgres]'"
         ) from error
     except (SQLAlchemyError, OSError) as error:
         first = str(error).splitlines()[0]
-        raise ConfigError(f"setting database: cannot open {url!r}: {first}") from error
+        raise ConfigError(f"setting database: cannot open {without_password(url)!r}: {first}") from error
     return engine
+
+
+def without_password(url: str) -> str:
+    """A database URL as it may be shown."""
+    try:
+        return sa.make_url(url).render_as_string(hide_password=True)
+    except SQLAlchemyError:
+        return re.sub(r"//[^/@]*@", "//***@", url)
 
 
 def _tune_sqlite(connection: Any, _record: Any) -> None:
@@ -163,11 +172,16 @@ class SqlLedger:
             self._write([row for row in batch if row is not None])
 
     def _write(self, rows: Sequence[tuple[str, dict[str, Any]]]) -> None:
+        """Write a batch; when that fails row by row, so that one bad row costs no other."""
         try:
             with self._engine.begin() as connection:
                 for name, row in rows:
                     connection.execute(_TABLES[name].insert(), row)
-        except SQLAlchemyError as error:
+        except Exception as error:
+            if len(rows) > 1 and not isinstance(error, OperationalError):
+                for one in rows:
+                    self._write([one])
+                return
             self.dropped += len(rows)
             log.warning("the ledger lost %d rows: %s", len(rows), str(error).splitlines()[0])
 

@@ -16,15 +16,17 @@ from collections.abc import Awaitable, Callable
 
 from agentspec import channel
 from agentspec.errors import ApiError, RequestError
-from agentspec.proxy.asgi import ClientGone, Receive, Scope, Send, read_body, send_error, send_json
+from agentspec.proxy.asgi import ClientGone, Receive, Scope, Send, header, read_body, send_error, send_json
 from agentspec.proxy.channel_server import serve_channel
 from agentspec.proxy.relay import answer
-from agentspec.proxy.turn import Deps, serve_turn, upstream_request
+from agentspec.proxy.turn import Deps, hold_reads, serve_turn, upstream_request
 
 log = logging.getLogger("agentspec.app")
 
 _RUNTIME_PREFIX = "/r/"
 _SWEEP_S = 5.0
+_MAY_HOLD_CALLS = frozenset({"/v1/responses", "/v1/messages"})
+"""APIs whose answers hold tool calls that this version does not read."""
 
 
 class App:
@@ -55,6 +57,8 @@ class App:
         if path == "/v1/chat/completions" and scope["method"] == "POST":
             await serve_turn(scope, receive, send, self._deps, runtime)
         elif path.startswith("/v1/"):
+            if path in _MAY_HOLD_CALLS and scope["method"] == "POST":
+                hold_reads(self._deps, runtime or header(scope["headers"], b"x-agentspec-runtime"))
             await self._pass_through(scope, receive, send)
         elif path in ("/healthz", "/health"):
             await send_json(send, 200, {"status": "ok"})

@@ -18,7 +18,7 @@ from agentspec.gate import Policy, Verdict, worth_probing, worth_running
 from agentspec.protocols import Headers, Ledger, LiveTurn, NextCalls, Prediction, ProbeRecord, Speculator
 from agentspec.proxy.books import Bet, Books
 from agentspec.proxy.live import AnswerDecoder, Live
-from agentspec.proxy.runtimes import RuntimeLink
+from agentspec.proxy.runtimes import UNSEEN, RuntimeLink
 from agentspec.trajectory import calls_of, depth
 
 log = logging.getLogger("agentspec.bets")
@@ -93,10 +93,11 @@ class Desk:
 class TurnBets:
     """One turn's speculation, from request to settled. Implements the relay's `Observer`."""
 
-    def __init__(self, desk: Desk, turn: Live, link: RuntimeLink | None) -> None:
+    def __init__(self, desk: Desk, turn: Live, link: RuntimeLink | None, *, speculation: bool = True) -> None:
         self._desk = desk
         self._turn = turn
         self._link = link
+        self._speculation = speculation
         self._decoder: AnswerDecoder | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._bets: list[Bet] = []
@@ -106,7 +107,7 @@ class TurnBets:
 
     def start(self) -> None:
         """Let the speculators guess, side by side. Without a runtime nothing could run ahead: none are asked."""
-        if self._link is None or not self._turn.tools:
+        if self._link is None or not self._turn.tools or not self._speculation:
             return
         for speculator in self._desk.speculators:
             self._tasks.append(asyncio.create_task(self._guess(speculator), name=f"agentspec-{speculator.name}"))
@@ -122,13 +123,14 @@ class TurnBets:
 
     def _offered(self, who: str, prediction: Prediction) -> None:
         try:
+            prediction.check()
             self._consider(prediction)
         except Exception as error:  # rubbish instead of a prediction
             self._desk.fault(who, error)
 
     def _consider(self, prediction: Prediction) -> None:
         link, call = self._link, prediction.call
-        if self._finished or link is None:
+        if self._finished or link is None or not self._speculation:
             return
         spec = self._turn.tools.get(call.name)
         parameters = spec.parameters if spec is not None else None
@@ -164,6 +166,8 @@ class TurnBets:
     def opened(self, status: int, headers: Headers) -> None:
         self._turn.status = status
         self._decoder = AnswerDecoder(headers) if status == 200 else None
+        if self._decoder is not None and not self._decoder.readable:
+            self._blind()
 
     def sending(self) -> None:
         if self._link is not None and not self._pending:
@@ -173,11 +177,22 @@ class TurnBets:
     def sent(self, chunk: bytes) -> None:
         if self._turn.first_byte_s is None:
             self._turn.first_byte_s = self._turn.elapsed_s()
-        if self._decoder is not None:
-            for event in self._decoder.feed(chunk):
-                self._see(event)
+        try:
+            if self._decoder is not None:
+                for event in self._decoder.feed(chunk):
+                    self._see(event)
+        except Exception as error:
+            self._desk.fault("reader", error)
+            self._blind()
         if self._turn.request.stream:
             self._decoded()
+
+    def _blind(self) -> None:
+        """This answer cannot be read, so it may hold a call that writes: hold reads back until it is done with."""
+        self._decoder = None
+        if self._link is not None:
+            self._link.open_window(self._turn.id, UNSEEN, self._desk.write_window_s)
+            self._desk.books.write_relayed(self._link)
 
     def _decoded(self) -> None:
         if self._link is not None and self._pending:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 
 import msgspec
@@ -79,7 +78,14 @@ def _welcome(hello: channel.Hello, link: RuntimeLink, deps: Deps) -> None:
 
 
 async def _send_all(outbox: asyncio.Queue[channel.FromProxy], send: Send) -> None:
-    with contextlib.suppress(Exception):  # the socket closed; the receiver notices as well
-        while True:
-            message = await outbox.get()
-            await send({"type": "websocket.send", "text": channel.encode(message)})
+    while True:
+        message = await outbox.get()
+        try:
+            frame = channel.encode(message)
+        except (TypeError, ValueError) as error:
+            log.warning("a message to a runtime cannot be written down: %s", error)
+            continue
+        try:
+            await send({"type": "websocket.send", "text": frame})
+        except Exception:  # the socket closed; the receiver notices as well
+            return

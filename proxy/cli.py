@@ -10,6 +10,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from agentspec.config import ENV_PREFIX, Engine, Settings, load, sources
 from agentspec.errors import ConfigError
@@ -61,14 +62,16 @@ def serve(  # noqa: PLR0913  (each is a flag)
 @config_app.command("show")
 def config_show(config: ConfigFile = None) -> None:
     """Every setting: its value, where it comes from, what it does."""
+    from agentspec.memory.ledger import without_password
+
     settings, origin = load({}, config), sources({}, config)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("setting", "value", "from", "meaning"):
         table.add_column(name, overflow="fold")
     for name, field in Settings.model_fields.items():
         value = getattr(settings, name)
-        shown = "" if value is None else str(value)
-        table.add_row(name, shown, origin[name], field.description or "")
+        shown = "" if value is None else without_password(value) if name == "database" else str(value)
+        table.add_row(name, Text(shown), origin[name], field.description or "")
     console.print(table)
     console.print(f"\nflags over environment ({ENV_PREFIX}NAME) over file (agentspec.toml) over default", style="dim")
 

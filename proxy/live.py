@@ -116,14 +116,14 @@ class AnswerDecoder:
         kind = (header(headers, b"content-type") or "").lower()
         encoding = (header(headers, b"content-encoding") or "identity").lower()
         self._streamed = "text/event-stream" in kind
-        self._readable = encoding in ("identity", "gzip", "deflate")
+        self.readable = encoding in ("identity", "gzip", "deflate")
         self._inflate = zlib.decompressobj(47) if encoding in ("gzip", "deflate") else None
         self._stream = ChatStream()
         self._whole = bytearray()
 
     def feed(self, chunk: bytes) -> list[TurnEvent]:
         """The events that these bytes completed."""
-        if not self._readable:
+        if not self.readable:
             return []
         data = self._inflate.decompress(chunk) if self._inflate is not None else chunk
         if self._streamed:

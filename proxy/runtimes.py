@@ -15,6 +15,10 @@ from agentspec.wire.chat import ChatRequest
 log = logging.getLogger("agentspec.runtimes")
 
 
+UNSEEN = "?"
+"""Stands for the calls of an answer that could not be read."""
+
+
 @dataclass(frozen=True, slots=True)
 class HeldTool:
     """A tool of a runtime; `loose`: its owner decides which calls are the same."""
@@ -70,7 +74,7 @@ class RuntimeLink:
     def close_windows(self, turn: str, ids: frozenset[str] | None) -> None:
         """Results of a turn's calls are back: of those with these ids, or of all of them."""
         for key in [key for key in self._windows if key.startswith(f"{turn}:")]:
-            if ids is None or key.removeprefix(f"{turn}:") in ids:
+            if ids is None or key.removeprefix(f"{turn}:") in ids | {UNSEEN}:
                 del self._windows[key]
 
     def writing_in(self, turn: str) -> bool:
@@ -102,6 +106,10 @@ class Runtimes:
 
     def __len__(self) -> int:
         return len(self._links)
+
+    def named(self, identity: str | None) -> RuntimeLink | None:
+        """The runtime with this id."""
+        return self._links.get(identity) if identity else None
 
     def for_request(self, identity: str | None, tenant: str, request: ChatRequest) -> RuntimeLink | None:
         """The runtime that holds this request's tools; None where it is unknown or several could be it."""

@@ -45,7 +45,7 @@ def listing(rows: Sequence[Row]) -> Table:
     for row in rows:
         bets: Mapping[str, int] = row["bets"]
         other = sum(count for outcome, count in bets.items() if outcome not in ("hit", "joined", "miss"))
-        table.add_row(
+        cells = (
             row["trajectory"],
             datetime.datetime.fromtimestamp(row["began_at"]).strftime("%m-%d %H:%M:%S"),
             f"{row['ended_at'] - row['began_at']:.1f} s",
@@ -55,6 +55,7 @@ def listing(rows: Sequence[Row]) -> Table:
             str(other),
             f"{row['saved_s']:.1f} s",
         )
+        table.add_row(*map(Text, cells))  # names come from requests: shown as they are, never read as mark-up
     return table
 
 
@@ -65,7 +66,7 @@ def waterfall(trajectory: str, turns: Sequence[Row], width: int = 100) -> Render
     labels = max((len(span.label) for span in spans), default=0)
     bar = max(20, min(60, width - labels - 44))
     table = Table(box=None, pad_edge=False, show_header=True, header_style="bold", expand=False)
-    table.add_column(f"trajectory {trajectory}", no_wrap=True)
+    table.add_column(Text(f"trajectory {trajectory}"), no_wrap=True)
     table.add_column(f"0 s{f'{end_s:.1f} s':>{bar - 3}}", no_wrap=True, width=bar)
     table.add_column("s", justify="right", no_wrap=True)
     table.add_column("", overflow="ellipsis", no_wrap=True)
@@ -90,23 +91,29 @@ def _spans(turns: Sequence[Row]) -> Iterator[Span]:
         note = turn["note"] or f"{turn['calls']} call{'s' if turn['calls'] != 1 else ''}{tokens}"
         yield Span(f"turn {number}  {turn['model']}", base, base + (turn["duration_s"] or 0.0), "blue", note)
         for probe in turn["probes"]:
-            start = base + probe["started_s"]
-            yield Span("  probe", start, start + probe["duration_s"], "magenta", probe["outcome"])
+            start = base + (probe["started_s"] or 0.0)
+            end = start + (probe["duration_s"] or 0.0)
+            yield Span("  probe", start, end, "magenta", probe["outcome"] or "")
         for bet in turn["bets"]:
             yield _bet(bet, base)
         for claim in turn["claims"]:
             start = base + (claim["began_s"] or 0.0)
             note = claim["outcome"] + (f": {claim['reason']}" if claim["reason"] else "")
-            yield Span(f"  {claim['tool']}()", start, start + claim["waited_s"], _COLOURS[claim["outcome"]], note)
+            end = start + (claim["waited_s"] or 0.0)
+            yield Span(f"  {claim['tool']}()", start, end, _colour(claim["outcome"]), note)
 
 
 def _bet(bet: Row, base: float) -> Span:
-    start = base + bet["offered_s"]
+    start = base + (bet["offered_s"] or 0.0)
     length = 0.0 if bet["outcome"] == "vetoed" else bet["latency_s"] or 0.0
     saved = f", saved {bet['saved_s']:.2f} s" if bet["saved_s"] else ""
     why = f": {bet['reason']}" if bet["reason"] else ""
-    note = f"{bet['outcome']}{saved} ({bet['predictor']} p={bet['probability']:.2f}){why}"
-    return Span(f"  ahead {bet['tool']}", start, start + length, _COLOURS[bet["outcome"]], note)
+    note = f"{bet['outcome']}{saved} ({bet['predictor']} p={bet['probability'] or 0.0:.2f}){why}"
+    return Span(f"  ahead {bet['tool']}", start, start + length, _colour(bet["outcome"]), note)
+
+
+def _colour(outcome: str) -> str:
+    return _COLOURS.get(outcome, "white")
 
 
 def _summary(turns: Sequence[Row]) -> str:

@@ -16,7 +16,7 @@ from agentspec.proxy.asgi import OURS, Receive, Scope, Send, end_to_end, header,
 from agentspec.proxy.bets import Desk, TurnBets
 from agentspec.proxy.live import Live
 from agentspec.proxy.relay import Ended, answer
-from agentspec.proxy.runtimes import RuntimeLink, Runtimes
+from agentspec.proxy.runtimes import UNSEEN, RuntimeLink, Runtimes
 from agentspec.proxy.trajectories import Placement, TrajectoryIndex
 from agentspec.trajectory import answered_ids
 from agentspec.wire.chat import ChatRequest, parse_request
@@ -59,6 +59,8 @@ async def serve_turn(scope: Scope, receive: Receive, send: Send, deps: Deps, run
     body = await read_body(receive, deps.settings.max_body_bytes)
     incoming = Incoming(headers, body, upstream_request(scope, headers, body, deps.settings), runtime)
     speculation = _open(incoming, deps)
+    if speculation is None:
+        hold_reads(deps, runtime or header(headers, b"x-agentspec-runtime"))
     ended = Ended(whole=False, note="failed")
     try:
         ended = await answer(deps.upstream, incoming.onward, receive, send, speculation.bets if speculation else None)
@@ -112,9 +114,8 @@ def _begin(incoming: Incoming, chat: ChatRequest, deps: Deps) -> _Speculation:
         tools=link.may_run_ahead(chat) if link is not None and not placement.ambiguous else {},
     )
     placement.turn.answer = live
-    bets = TurnBets(deps.desk, live, link)
-    if deps.settings.speculation:
-        bets.start()
+    bets = TurnBets(deps.desk, live, link, speculation=deps.settings.speculation)
+    bets.start()
     return _Speculation(live, bets)
 
 
@@ -133,6 +134,14 @@ def _go_on(placement: Placement, chat: ChatRequest, deps: Deps, link: RuntimeLin
             deps.desk.books.next_request(parent.id)
     if placement.supersedes is not None:
         deps.desk.books.next_request(placement.supersedes.id)
+
+
+def hold_reads(deps: Deps, runtime: str | None) -> None:
+    """A request of this runtime is relayed whose answer we do not read: it may hold calls that write."""
+    link = deps.runtimes.named(runtime)
+    if link is not None:
+        link.open_window(secrets.token_hex(8), UNSEEN, deps.settings.write_window_s)
+        deps.desk.books.write_relayed(link)
 
 
 def upstream_request(scope: Scope, headers: Headers, body: bytes, settings: Settings) -> UpstreamRequest:

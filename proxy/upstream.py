@@ -34,7 +34,7 @@ class AiohttpUpstream:
                 request.method,
                 URL(self._base + request.path, encoded=True),
                 data=request.body or None,
-                headers=[(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers],
+                headers=[(name.decode("latin-1"), _as_text(value)) for name, value in request.headers],
                 allow_redirects=False,
                 skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
             )
@@ -90,3 +90,11 @@ class _Response:
     async def close(self) -> None:
         self._response.close()
         await asyncio.sleep(0)  # let the transport close its socket
+
+
+def _as_text(value: bytes) -> str:
+    """aiohttp writes header values as UTF-8, so what is UTF-8 keeps its bytes; the rest is read as Latin-1."""
+    try:
+        return value.decode("utf-8")
+    except UnicodeDecodeError:
+        return value.decode("latin-1")

@@ -130,6 +130,8 @@ class ChannelClient:
                 socket.send(channel.encode(message))
             except (OSError, WebSocketException):
                 return
+            except (TypeError, ValueError) as error:
+                log.warning("a report to the proxy cannot be written down: %s", error)
 
     def _lost(self) -> None:
         self._welcomed.clear()

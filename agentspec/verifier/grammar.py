@@ -16,9 +16,9 @@ from typing import Any
 import llguidance
 import numpy as np
 import torch
-from llguidance.hf import from_tokenizer
 
 from agentspec.errors import RequestError
+from agentspec.verifier.text import Text
 
 _SPACING = {"item_separator": ", ", "key_separator": ": ", "whitespace_flexible": False, "lenient": True}
 _KEPT = 64  # compiled grammars
@@ -82,9 +82,10 @@ def _parameters(tool: Mapping[str, Any]) -> dict[str, Any]:
 class GrammarFactory:
     """Compiles rules for one tokenizer and keeps the results. Not thread-safe: the server's event loop calls it."""
 
-    def __init__(self, tokenizer: Any, *, vocab_size: int, eos_ids: Sequence[int]) -> None:
+    def __init__(self, text: Text, *, vocab_size: int, eos_ids: Sequence[int]) -> None:
         self._vocab_size = vocab_size
-        self._tokenizer = from_tokenizer(tokenizer, n_vocab=vocab_size, eos_token=list(eos_ids))
+        wrapper = llguidance.TokenizerWrapper(_Vocabulary(text, vocab_size, eos_ids[0]))
+        self._tokenizer = llguidance.LLTokenizer(wrapper, n_vocab=vocab_size, eos_token=list(eos_ids))
         self._compiled: OrderedDict[str, llguidance.LLMatcher] = OrderedDict()
 
     def constraint(self, rules: CallRules) -> GrammarConstraint:
@@ -110,6 +111,25 @@ class GrammarFactory:
             reason = matcher.get_error().strip().splitlines()[0]
             raise RequestError(f"the tools cannot be compiled to a grammar: {reason}", code="invalid_tool_schema")
         return matcher
+
+
+class _Vocabulary:
+    """What llguidance asks of a tokenizer.
+
+    Its own reader of Hugging Face tokenizers takes every added token in angle brackets for a special one, so that
+    `<tool_call>` could not be matched as text.
+    """
+
+    def __init__(self, text: Text, size: int, eos_id: int) -> None:
+        self._encode = text.encode
+        self.eos_token_id = eos_id
+        self.bos_token_id = None
+        self.special_token_ids = sorted(text.special)
+        names = {token: str(text.tokenizer.convert_ids_to_tokens(token)).encode() for token in text.special}
+        self.tokens = [names.get(token) or text.piece(token) for token in range(size)]
+
+    def __call__(self, written: bytes | str) -> list[int]:
+        return self._encode(written.decode() if isinstance(written, bytes) else written)
 
 
 class GrammarConstraint:

@@ -46,7 +46,9 @@ class Service:
         self.text = Text(folder)
         runner = Runner(folder, dtype=config.dtype, device=config.device)
         self.max_context = min(config.max_context or runner.max_context, runner.max_context)
-        self.grammar = GrammarFactory(self.text.tokenizer, vocab_size=runner.vocab_size, eos_ids=sorted(runner.eos_ids))
+        runner.eos_ids |= self.text.eos_ids
+        eos_ids = sorted(runner.eos_ids)
+        self.grammar = GrammarFactory(self.text, vocab_size=runner.vocab_size, eos_ids=eos_ids)
         self.vocab_size = runner.vocab_size
         limits = Limits(config.max_batch, config.prefill_chunk, config.prefill_chunk_busy)
         self.engine = Engine(

@@ -12,14 +12,23 @@ from agentspec.errors import RequestError
 
 
 class Text:
-    """The tokenizer of one model folder."""
+    """The tokenizer of one model folder.
+
+    `special` holds the ids that steer the model and are no text (`<|im_end|>`, …).
+    """
 
     def __init__(self, folder: str) -> None:
         self.tokenizer: Any = AutoTokenizer.from_pretrained(folder)
-        self._special = {i for i, token in self.tokenizer.added_tokens_decoder.items() if token.special}
-        self._special.update(self.tokenizer.all_special_ids)
+        self.special: set[int] = {i for i, token in self.tokenizer.added_tokens_decoder.items() if token.special}
+        self.special.update(self.tokenizer.all_special_ids)
         self._pieces: dict[int, bytes] = {}
         self._byte_of = _byte_alphabet()
+
+    @property
+    def eos_ids(self) -> frozenset[int]:
+        """The tokenizer's own end-of-sequence token, if it has one."""
+        eos = self.tokenizer.eos_token_id
+        return frozenset() if eos is None else frozenset([eos])
 
     @property
     def template(self) -> str:
@@ -56,7 +65,7 @@ class Text:
         return self.encode(text)
 
     def _decode_piece(self, token: int) -> bytes:
-        if token in self._special:
+        if token in self.special:
             return b""
         added = self.tokenizer.added_tokens_decoder.get(token)
         if added is not None:

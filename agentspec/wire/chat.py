@@ -75,6 +75,7 @@ class _OpenCall:
     name: str = ""
     arguments: list[str] = field(default_factory=list)
     closer: JsonCloser = field(default_factory=JsonCloser)
+    free_text: bool = False
     done: bool = False
 
 
@@ -126,6 +127,8 @@ class ChatStream:
             events.append(TextDelta(delta["content"]))
         for position, fragment in enumerate(_dicts(delta.get("tool_calls"))):
             events += self._call(fragment, position)
+        if isinstance(delta.get("function_call"), dict):  # the API's first form of tool calls
+            events += self._call({"index": 0, "function": delta["function_call"]}, 0)
         return events
 
     def _call(self, fragment: dict[str, Any], position: int) -> list[TurnEvent]:
@@ -133,6 +136,9 @@ class ChatStream:
         index = index if isinstance(index, int) else self._guess_index(fragment, position)
         call = self._calls.setdefault(index, _OpenCall())
         function = fragment.get("function")
+        if isinstance(custom := fragment.get("custom"), dict):  # a call whose input is free text
+            call.free_text = True
+            function = {"name": custom.get("name"), "arguments": custom.get("input")}
         function = function if isinstance(function, dict) else {}
         call.id = call.id or _text(fragment.get("id")) or None
         events: list[TurnEvent] = []
@@ -143,7 +149,7 @@ class ChatStream:
         if text:
             call.arguments.append(text)
             events.append(CallFragment(index, text))
-            if call.name and not call.done and call.closer.feed(text):
+            if call.name and not (call.done or call.free_text) and call.closer.feed(text):
                 events.append(_complete(index, call))
         return events
 
@@ -187,7 +193,7 @@ def events_of_answer(body: bytes) -> list[TurnEvent]:
 
 def _complete(index: int, call: _OpenCall) -> CallComplete:
     call.done = True
-    arguments = parse_arguments("".join(call.arguments))
+    arguments = None if call.free_text else parse_arguments("".join(call.arguments))
     return CallComplete(index, call.name, None if arguments is None else ToolCall(call.name, arguments, call.id))
 
 

@@ -38,7 +38,7 @@ BARE = {"name": "ping"}
 @pytest.fixture(scope="module")
 def factory(text: Text) -> GrammarFactory:
     size = -(-len(text.tokenizer) // 32) * 32
-    return GrammarFactory(text.tokenizer, vocab_size=size, eos_ids=[text.tokenizer.eos_token_id])
+    return GrammarFactory(text, vocab_size=size, eos_ids=[text.tokenizer.eos_token_id])
 
 
 def walk(constraint: GrammarConstraint, text: Text, rng: random.Random, *, most: int = 400) -> tuple[str, bool]:
