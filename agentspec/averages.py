@@ -39,7 +39,7 @@ class Mean:
 
 
 class Quantile:
-    """A quantile over the last `window` observations (exact; small windows only).
+    """A quantile over the last `window` observations (exact; small windows only). Safe from several threads.
 
     >>> q = Quantile()
     >>> [q.add(float(i)) for i in range(1, 11)] and q.at(0.9)
@@ -60,7 +60,7 @@ class Quantile:
         """The value at quantile q (0..1, nearest rank), None before the first observation."""
         if not self._seen:
             return None
-        ordered = sorted(self._seen)
+        ordered = sorted(list(self._seen))
         return ordered[max(0, min(len(ordered) - 1, round(q * len(ordered)) - 1))]
 
 

@@ -97,5 +97,5 @@ def check_declaration(spec: ToolSpec) -> None:
         raise ConfigError(f'{where}: effect="read" cannot have writes; declare it "write"')
     if spec.effect is Effect.READ and spec.stable_for_s is None:
         raise ConfigError(f'{where}: effect="read" needs stable_for=SECONDS: how old may a result be?')
-    if spec.stable_for_s is not None and spec.stable_for_s <= 0:
+    if spec.stable_for_s is not None and not spec.stable_for_s > 0:
         raise ConfigError(f"{where}: stable_for must be more than 0 seconds, not {spec.stable_for_s}")

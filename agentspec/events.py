@@ -31,6 +31,14 @@ class CallNamed:
 
 
 @dataclass(frozen=True, slots=True)
+class OtherChoiceCalls:
+    """A call began in another choice of the answer (`n` > 1). Not followed any further, but agents may act on it."""
+
+    name: str
+    id: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class CallFragment:
     """More of a call's arguments, as text."""
 
@@ -62,4 +70,4 @@ class TurnEnd:
     reason: str | None
 
 
-TurnEvent = TextDelta | ReasoningDelta | CallNamed | CallFragment | CallComplete | Usage | TurnEnd
+TurnEvent = TextDelta | ReasoningDelta | CallNamed | OtherChoiceCalls | CallFragment | CallComplete | Usage | TurnEnd

@@ -204,6 +204,10 @@ class Tier(Protocol):
         """
         ...
 
+    def forget_everything(self) -> None:
+        """In a child process after a fork: nothing of the parent's runs here."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Work:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from agentspec.averages import Averages
 from agentspec.calls import ToolCall, same_call
-from agentspec.events import CallComplete, CallNamed, TurnEvent
+from agentspec.events import CallComplete, CallNamed, OtherChoiceCalls, TurnEvent
 from agentspec.gate import Bet as Question
 from agentspec.gate import Policy, Verdict, worth_probing, worth_running
 from agentspec.protocols import Headers, Ledger, LiveTurn, NextCalls, Prediction, ProbeRecord, Speculator
@@ -134,7 +134,7 @@ class TurnBets:
             return
         spec = self._turn.tools.get(call.name)
         parameters = spec.parameters if spec is not None else None
-        if any(same_call(call, bet.prediction.call, parameters) for bet in self._bets):
+        if any(bet.verdict.go and same_call(call, bet.prediction.call, parameters) for bet in self._bets):
             return
         if any(same_call(call, known, parameters) for known, _ in self._known) and prediction.predictor != EAGER:
             return
@@ -205,20 +205,26 @@ class TurnBets:
         self._turn.take(event)
         if isinstance(event, CallNamed):
             self._call_named(event)
+        elif isinstance(event, OtherChoiceCalls):
+            self._may_write(event.name, event.id or "other choice")
         elif isinstance(event, CallComplete) and event.call is not None and self._link is not None:
             self._known.append((event.call, self._desk.books.call_known(self._turn, event.call, self._link)))
 
     def _call_named(self, event: CallNamed) -> None:
-        link = self._link
-        if link is None:
-            return
-        if link.writes(event.name):
-            link.open_window(self._turn.id, event.id or str(event.index), self._desk.write_window_s)
-            self._desk.books.write_relayed(link)
+        if self._may_write(event.name, event.id or str(event.index)):
             return
         for call, bet_on in self._known:  # another call follows, so there is time to start those that closed
             if not bet_on:
                 self._offered(EAGER, Prediction(call, EAGER, 1.0, 1.0))
+
+    def _may_write(self, tool: str, call: str) -> bool:
+        """A call of this tool goes out: if it may write, reads are held back until its result is here."""
+        link = self._link
+        if link is None or not link.writes(tool):
+            return False
+        link.open_window(self._turn.id, call, self._desk.write_window_s)
+        self._desk.books.write_relayed(link)
+        return True
 
     # The end
 
@@ -240,7 +246,7 @@ class TurnBets:
         if self._decoder is not None and not client_left:
             for event in self._decoder.finish():
                 self._see(event)
-        gone = client_left and not self._turn.all_calls_closed
+        gone = client_left and not (self._turn.ended or self._turn.all_calls_closed)
         self._turn.end()
         self._desk.books.answer_over(self._turn, client_left=gone)
         self._write_turn("the client left" if gone else note)
@@ -257,7 +263,8 @@ class TurnBets:
             self._desk.memory.learn(turn.scope, history, None)
         called = averages.call_rate(turn.tenant, turn.request.model, depth(turn.request.messages))
         called.add(1.0 if turn.calls else 0.0)
-        for bet in self._bets:
+        latest = {(bet.prediction.predictor, bet.prediction.call.name): bet for bet in self._bets}
+        for bet in latest.values():
             if bet.prediction.predictor == EAGER:
                 continue
             right = 1.0 if any(bet.fits(call) for call in turn.calls) else 0.0

@@ -21,7 +21,11 @@ from agentspec.speculators.probe_answer import ProbeAnswer, read_call
 OPENING = '{"name": "'
 """A JSON opening for every model: forced into a native XML format, a fork names the right tool 1 time in 20 (SPORK)."""
 
-_STATEFUL = ("store", "conversation", "previous_response_id", "background", "metadata", "user", "stream_options", "n")
+_NOT_REPEATED = (
+    *("store", "conversation", "previous_response_id", "background", "metadata", "user"),  # would leave a trace
+    *("request_id", "rid"),  # would make the engine take the probe for the turn, and end both at once
+    *("stream_options", "n"),
+)
 _LOW_PRIORITY = {Engine.VLLM: 10, Engine.AGENTSPEC: 10, Engine.SGLANG: -10}
 """vLLM and the bundled engine serve lower numbers first, SGLang higher ones."""
 
@@ -112,7 +116,7 @@ def fork_for(settings: Settings) -> Continuation | ForcedCall:
 def _stateless(body: bytes) -> dict[str, Any]:
     """The turn's request as a probe may repeat it: streamed, greedy, leaving no trace at the endpoint."""
     request: dict[str, Any] = msgspec.json.decode(body)
-    for name in _STATEFUL:
+    for name in _NOT_REPEATED:
         request.pop(name, None)
     request.pop("max_completion_tokens", None)
     request |= {"stream": True, "temperature": 0}

@@ -20,6 +20,10 @@ _GIVE_UP_AFTER = 3
 """Probes in a row that the endpoint may refuse before this model is not probed any more."""
 
 
+_TURNS_OWN = (b"x-request-id", b"x-client-request-id", b"idempotency-key", b"x-stainless-", b"content-encoding")
+"""Headers that name the turn's own request: in vLLM, for one, `X-Request-Id` becomes the engine's request id."""
+
+
 class Fork(Protocol):
     """How a turn is forked on one kind of endpoint."""
 
@@ -78,7 +82,8 @@ class ProbeSpeculator:
 
     async def _probe(self, turn: LiveTurn, offer: Offer, probe: ProbeRecord) -> None:
         probe.outcome = "cut off"
-        request = UpstreamRequest("POST", turn.path, turn.headers, self._fork.body(turn))
+        headers = [(k, v) for k, v in turn.headers if not k.lower().startswith(_TURNS_OWN)]
+        request = UpstreamRequest("POST", turn.path, headers, self._fork.body(turn))
         try:
             response = await self._upstream.open(request)
         except UpstreamError as error:

@@ -36,16 +36,9 @@ FIRST_RUN_PATIENCE_S = 0.25
 
 @dataclass(frozen=True, slots=True)
 class Handed:
-    """What a claim got without a plain call: a result, or what the tool raised in our hedge."""
+    """A result that a claim got without a plain call."""
 
-    value: Any = None
-    error: BaseException | None = None
-
-    def unwrap(self) -> Any:
-        """The result, or raise."""
-        if self.error is not None:
-            raise self.error
-        return self.value
+    value: Any
 
 
 @dataclass(slots=True)
@@ -137,7 +130,7 @@ def call_plainly(tool: DeclaredTool, args: tuple[Any, ...], kwargs: Mapping[str,
     except Exception as error:  # nothing of ours may reach the agent
         log.warning("%s: claim failed, running it plainly: %r", tool.name, error)
         handed = None
-    return _serially(tool, args, kwargs, claim) if handed is None else handed.unwrap()
+    return _serially(tool, args, kwargs, claim) if handed is None else handed.value
 
 
 async def call_async(tool: DeclaredTool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -150,7 +143,7 @@ async def call_async(tool: DeclaredTool, args: tuple[Any, ...], kwargs: Mapping[
     except Exception as error:
         log.warning("%s: claim failed, running it plainly: %r", tool.name, error)
         handed = None
-    return await _serially_async(tool, args, kwargs, claim) if handed is None else handed.unwrap()
+    return await _serially_async(tool, args, kwargs, claim) if handed is None else handed.value
 
 
 def _serially(tool: DeclaredTool, args: tuple[Any, ...], kwargs: Mapping[str, Any], claim: Claim | None) -> Any:
@@ -241,13 +234,16 @@ def _hedge(claim: Claim, run: PendingRun) -> Handed | None:
     if run.done and run.future.exception() is None:
         return _outcome(claim, run, False)
     concurrent.futures.wait([own])
-    return _settle_hedge(claim, own.exception(), None if own.exception() else own.result())
+    return _settle_hedge(claim, own)
 
 
-def _settle_hedge(claim: Claim, error: BaseException | None, value: Any) -> Handed:
-    claim.give_back("failed", "the run ahead took too long; a second run was faster")
+def _settle_hedge(claim: Claim, own: Future[Any] | asyncio.Future[Any]) -> Handed | None:
+    """Our second run was there first. Where it raised, the agent's own call has the last word."""
+    claim.give_back("failed", "the run ahead took too long")
+    if own.exception() is not None:
+        return None
     claim.missed(time.monotonic() - claim.began_s)
-    return Handed(value, error)
+    return Handed(own.result())
 
 
 def _call_again(claim: Claim) -> Any:
@@ -292,4 +288,4 @@ async def _hedge_async(claim: Claim, run: PendingRun, ahead: asyncio.Future[Any]
     except asyncio.CancelledError:
         own.cancel()
         raise
-    return _settle_hedge(claim, own.exception(), None if own.exception() else own.result())
+    return _settle_hedge(claim, own)

@@ -80,6 +80,7 @@ class Runtime:
     def forget_everything(self) -> None:
         """After a fork: nothing of the parent's is ours."""
         self._link = None
+        self._tier.forget_everything()
         self._reset()
 
     def attach(self, link: Link) -> None:

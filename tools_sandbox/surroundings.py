@@ -18,7 +18,7 @@ from typing import Any
 _FRAMEWORK_PACKAGES = frozenset(
     {"agents", "anyio", "crewai", "langchain", "langchain_core", "langgraph", "langsmith", "opentelemetry", "sniffio"}
 )
-_FRAMEWORK_VARIABLES = frozenset({"current_async_library_cvar"})
+_FRAMEWORK_VARIABLES = frozenset({"current_async_library_cvar", "numpy.ufunc.extobj"})
 _LANGCHAIN_CONFIG = "child_runnable_config"
 _LANGCHAIN_INTERNAL = ("__pregel", "checkpoint", "langgraph_", "__")
 
@@ -125,9 +125,20 @@ def _user_variables(context: contextvars.Context) -> dict[contextvars.ContextVar
         elif variable.name.endswith(_LANGCHAIN_CONFIG) and isinstance(value, Mapping):
             if configurable := _langchain_user_part(value):
                 found[variable] = configurable
-        elif variable.name not in _FRAMEWORK_VARIABLES and _package(type(value)) not in _FRAMEWORK_PACKAGES:
+        elif not _says_nothing(variable.name, value):
             found[variable] = value
     return found
+
+
+def _says_nothing(name: str, value: Any) -> bool:
+    """A framework's own, or a default that a library sets in whichever thread first used it."""
+    if isinstance(value, decimal.Context):
+        return _same_arithmetic(value, decimal.DefaultContext)
+    return name in _FRAMEWORK_VARIABLES or _package(type(value)) in _FRAMEWORK_PACKAGES
+
+
+def _same_arithmetic(one: decimal.Context, other: decimal.Context) -> bool:
+    return all(getattr(one, name) == getattr(other, name) for name in ("prec", "rounding", "Emin", "Emax", "traps"))
 
 
 def _langchain_user_part(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -142,7 +153,7 @@ def _equal(one: Any, other: Any) -> bool:
     if one is other:
         return True
     if isinstance(one, decimal.Context) and isinstance(other, decimal.Context):
-        return all(getattr(one, name) == getattr(other, name) for name in ("prec", "rounding", "Emin", "Emax", "traps"))
+        return _same_arithmetic(one, other)
     try:
         return type(one) is type(other) and bool(one == other)
     except Exception:  # an __eq__ of the user's that raises says nothing: not the same

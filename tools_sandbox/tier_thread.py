@@ -23,8 +23,12 @@ class ThreadTier:
     name = "T0"
 
     def __init__(self, max_running: int = 8) -> None:
-        self._slots = threading.BoundedSemaphore(max_running)
         self.max_running = max_running
+        self.forget_everything()
+
+    def forget_everything(self) -> None:
+        """All slots are free: at start, and in a child process after a fork."""
+        self._slots = threading.BoundedSemaphore(self.max_running)
 
     def start(self, work: Work) -> Run:
         """Start the work and return at once.

@@ -6,7 +6,6 @@ import asyncio
 import contextvars
 import hashlib
 import inspect
-import threading
 import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -60,7 +59,6 @@ class DeclaredTool:
         self.runtimes: weakref.WeakSet[Runtime] = weakref.WeakSet()
         self.last_form = Form.PLAIN
         self._latencies = Quantile()
-        self._lock = threading.Lock()
         self._loop: weakref.ref[asyncio.AbstractEventLoop] | None = None
         DECLARED.add(self)
         for runtime in list(FOLLOWERS):
@@ -119,13 +117,11 @@ class DeclaredTool:
 
     def took(self, latency_s: float) -> None:
         """Note how long a run took."""
-        with self._lock:
-            self._latencies.add(latency_s)
+        self._latencies.add(latency_s)
 
     def latency_q90_s(self) -> float | None:
         """90th percentile of its latency in seconds, None before the first run."""
-        with self._lock:
-            return self._latencies.at(0.9)
+        return self._latencies.at(0.9)
 
 
 def fingerprint(function: Callable[..., Any], declaration: str) -> str:

@@ -54,7 +54,7 @@ def pick(
         source: from `generator`; None means greedy.
     """
     if allowed is not None:
-        logits = logits.masked_fill(~allowed, float("-inf"))
+        logits = logits.masked_fill(~allowed.to(logits.device), float("-inf"))
     if source is None:
         return int(logits.argmax())
     scaled = logits / params.temperature

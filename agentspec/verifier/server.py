@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import sys
 import time
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -15,7 +17,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from agentspec.errors import ApiError, RequestError
+from agentspec.errors import ApiError, ConfigError, RequestError
 from agentspec.verifier.config import VerifierConfig, require_extra
 
 if TYPE_CHECKING:
@@ -31,13 +33,31 @@ def serve(config: VerifierConfig) -> None:
         ConfigError: the extra is missing, the model cannot be found or run, or a setting is wrong.
     """
     require_extra()
-    service: Service = import_module("agentspec.verifier.service").Service(config)
+    with _bound(config.host, config.port) as listener:  # before the model: a taken port is said at once
+        import_module("transformers.utils.logging").disable_progress_bar()
+        service: Service = import_module("agentspec.verifier.service").Service(config, _tell)
+        try:
+            _tell(f"{service.name}: http://{config.host}:{listener.getsockname()[1]}/v1")
+            settings = uvicorn.Config(create_app(service), log_level=config.log_level, access_log=False)
+            uvicorn.Server(settings).run(sockets=[listener])
+        finally:
+            service.close()
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        uvicorn.run(
-            create_app(service), host=config.host, port=config.port, log_level=config.log_level, access_log=False
-        )
-    finally:
-        service.close()
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        reason = error.strerror or str(error)
+        raise ConfigError(f"cannot listen on {host}:{port} ({reason}): choose another --host or --port") from error
+    return listener
+
+
+def _tell(line: str) -> None:
+    print(f"verifier: {line}", file=sys.stderr, flush=True)
 
 
 def create_app(service: Service) -> Starlette:

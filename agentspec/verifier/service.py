@@ -19,7 +19,7 @@ from agentspec.verifier.scheduler import Limits
 from agentspec.verifier.sequence import Event, Failed, Finished, Started, Submission, Ticket, Token
 from agentspec.verifier.text import Text
 from agentspec.verifier.toolcalls import OPENING, Delta, ToolCallParser
-from agentspec.verifier.weights import resolve
+from agentspec.verifier.weights import Progress, resolve
 
 _OPEN = '{"name": "'
 
@@ -38,10 +38,10 @@ class Run:
 class Service:
     """Everything that lives as long as the server."""
 
-    def __init__(self, config: VerifierConfig) -> None:
+    def __init__(self, config: VerifierConfig, progress: Progress | None = None) -> None:
         if config.threads is not None:
             torch.set_num_threads(config.threads)
-        folder = str(resolve(config.model, config.cache_dir))
+        folder = str(resolve(config.model, config.cache_dir, progress))
         self.name = config.name
         self.text = Text(folder)
         runner = Runner(folder, dtype=config.dtype, device=config.device)

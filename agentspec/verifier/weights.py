@@ -14,7 +14,7 @@ import sys
 import tempfile
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -147,6 +147,11 @@ def _appearing(folder: Path) -> Iterator[Path]:
 def _from_hub(repository: str, to: Path | None) -> Path:
     """Download (or find in the hub's own cache); quick to give up when there is no network."""
     hub: Any = import_module("huggingface_hub")
+    if to is None:
+        with suppress(Exception):  # the client's own words for "not here": then ask the hub
+            found = Path(hub.snapshot_download(repository, allow_patterns=_PATTERNS, local_files_only=True))
+            if (found / "config.json").is_file() and any(found.glob("*.safetensors")):
+                return found
     hub.model_info(repository, timeout=_HUB_TIMEOUT_S)
     return Path(hub.snapshot_download(repository, allow_patterns=_PATTERNS, local_dir=to, etag_timeout=_HUB_TIMEOUT_S))
 

@@ -16,6 +16,7 @@ from agentspec.events import (
     CallComplete,
     CallFragment,
     CallNamed,
+    OtherChoiceCalls,
     ReasoningDelta,
     TextDelta,
     TurnEnd,
@@ -108,9 +109,10 @@ class ChatStream:
     def _payload(self, payload: dict[str, Any]) -> list[TurnEvent]:
         events: list[TurnEvent] = []
         for choice in _dicts(payload.get("choices")):
-            if choice.get("index", 0) != 0:
-                continue
             delta = choice.get("delta")
+            if choice.get("index", 0) != 0:
+                events += _other_choice(delta)
+                continue
             if isinstance(delta, dict):
                 events += self._delta(delta)
             if isinstance(choice.get("finish_reason"), str):
@@ -181,14 +183,26 @@ def events_of_answer(body: bytes) -> list[TurnEvent]:
         return []
     stream = ChatStream()
     events: list[TurnEvent] = []
-    for choice in _dicts(payload.get("choices"))[:1]:
+    for position, choice in enumerate(_dicts(payload.get("choices"))):
         message = choice.get("message")
-        if isinstance(message, dict):
+        if isinstance(message, dict) and position > 0:
+            events += _other_choice(message)
+        elif isinstance(message, dict):
             calls = [{**call, "index": i} for i, call in enumerate(_dicts(message.get("tool_calls")))]
             reason = choice.get("finish_reason") or "stop"
             delta = {**message, "tool_calls": calls}
             events += stream._payload({"choices": [{"index": 0, "delta": delta, "finish_reason": reason}]})
     return events + _usage(payload)
+
+
+def _other_choice(delta: Any) -> list[TurnEvent]:
+    """The calls that begin in a choice other than the first."""
+    if not isinstance(delta, dict):
+        return []
+    calls = _dicts(delta.get("tool_calls")) + _dicts([{"function": delta.get("function_call")}])
+    kinds = ((call, call.get("function") or call.get("custom")) for call in calls)
+    named = ((call.get("id"), kind["name"]) for call, kind in kinds if isinstance(kind, dict) and kind.get("name"))
+    return [OtherChoiceCalls(str(name), _text(identity) or None) for identity, name in named]
 
 
 def _complete(index: int, call: _OpenCall) -> CallComplete:

@@ -3,8 +3,9 @@
 A model this small plans only when it has seen it done: worked examples come first in every conversation. They are plain
 messages, in the form in which this model writes a call by itself (bare JSON on a line of its own).
 
-Examples and questions were chosen together, such that the default model (0.5B) answers all of them right. They show what
-agentspec does to the time of a run, not how good the model is: asked about other orders, it at times skips the second call.
+Examples and questions were chosen together, such that the default model (0.5B) answers all of them right. They show
+what agentspec does to the time of a run, not how good the model is: asked about other orders, it at times skips the
+second call.
 """
 
 from __future__ import annotations

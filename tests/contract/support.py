@@ -26,6 +26,8 @@ from agentspec.tools_sandbox.declare import declared
 
 PATIENCE_S = 10.0
 
+_numbers = itertools.count(1)
+
 
 def eventually(condition: Callable[[], Any], what: str = "", timeout_s: float = PATIENCE_S) -> Any:
     """Poll until the condition holds; its value."""
@@ -212,7 +214,7 @@ async def _gone(receive: Any) -> None:
 
 
 class Guesses:
-    """A speculator that offers what it is told: calls, or a function of the turn that gives calls."""
+    """Offers what it is told: calls, or a function of the turn that gives calls. The gate cannot learn to distrust it."""
 
     def __init__(self, *guesses: ToolCall | Callable[[LiveTurn], Iterable[ToolCall]], name: str = "oracle") -> None:
         self.name = name
@@ -221,7 +223,7 @@ class Guesses:
     async def speculate(self, turn: LiveTurn, offer: Offer) -> None:
         for guess in self._guesses:
             for found in [guess] if isinstance(guess, ToolCall) else guess(turn):
-                offer(Prediction(found, self.name, 0.99, 0.99))
+                offer(Prediction(found, f"{self.name}-{next(_numbers)}", 0.99, 0.99))
 
 
 class Proxy:
@@ -257,9 +259,6 @@ class Proxy:
         """Wait until so many claims are in the ledger; they, in order."""
         eventually(lambda: len(self.claims()) >= count, f"{count} claims in the ledger", 5.0)
         return sorted(self.claims(), key=lambda claim: claim["id"])
-
-
-_numbers = itertools.count(1)
 
 
 class Agent:

@@ -1,5 +1,6 @@
 """A tiny Qwen2-style model with random weights, its engine, and a real server on loopback."""
 
+# ruff: noqa: E402 - nothing here can be imported without torch
 from __future__ import annotations
 
 import queue

@@ -28,7 +28,10 @@ FLAG = {
     "name": "set-flag",
     "parameters": {
         "type": "object",
-        "properties": {"on": {"type": "boolean"}, "tags": {"type": "array", "items": {"enum": ["a", "é\"b"]}, "maxItems": 2}},
+        "properties": {
+            "on": {"type": "boolean"},
+            "tags": {"type": "array", "items": {"enum": ["a", 'é"b']}, "maxItems": 2},
+        },
         "required": ["on"],
     },
 }
@@ -141,5 +144,3 @@ def test_a_tool_whose_schema_cannot_be_compiled_is_named_an_error(factory: Gramm
     with pytest.raises(RequestError) as caught:
         factory.constraint(CallRules((broken,)))
     assert caught.value.code == "invalid_tool_schema" and caught.value.status == 400
-
-

@@ -12,6 +12,9 @@ import jsonschema
 import pytest
 from openai import APIStatusError, NotFoundError, OpenAI
 
+from agentspec.errors import ConfigError
+from agentspec.verifier import VerifierConfig, serve
+from agentspec.verifier.request import chat_job
 from agentspec.verifier.service import Service
 
 PARAMETERS = {
@@ -39,7 +42,7 @@ def http(base_url: str) -> httpx.Client:
 
 async def settled(service: Service) -> None:
     with anyio.fail_after(10):
-        while service.engine.running:
+        while service.engine.running:  # noqa: ASYNC110 - the engine's thread has no event to await
             await anyio.sleep(0.002)
 
 
@@ -47,7 +50,12 @@ def test_streamed_and_whole_answers_are_the_same(client: OpenAI) -> None:
     whole = client.chat.completions.create(model="tiny", messages=MESSAGES, temperature=0, max_tokens=20)
     chunks = list(
         client.chat.completions.create(
-            model="tiny", messages=MESSAGES, temperature=0, max_tokens=20, stream=True, stream_options={"include_usage": True}
+            model="tiny",
+            messages=MESSAGES,
+            temperature=0,
+            max_tokens=20,
+            stream=True,
+            stream_options={"include_usage": True},
         )
     )
     assert chunks[0].choices[0].delta.role == "assistant"
@@ -126,7 +134,11 @@ def test_a_continued_message_without_tools_is_free(http: httpx.Client) -> None:
 
 
 def test_a_probe_shares_its_turns_prompt(http: httpx.Client) -> None:
-    body: dict[str, Any] = {"messages": [{"role": "user", "content": "Share this. " * 20}], "tools": TOOLS, "temperature": 0}
+    body: dict[str, Any] = {
+        "messages": [{"role": "user", "content": "Share this. " * 20}],
+        "tools": TOOLS,
+        "temperature": 0,
+    }
     turn = http.post("/v1/chat/completions", json={**body, "max_tokens": 4}).json()["usage"]
     probe = {**body, "messages": [*body["messages"], {"role": "assistant", "content": '{"name": "'}]}
     probe |= {"continue_final_message": True, "max_tokens": 100}
@@ -137,8 +149,6 @@ def test_a_probe_shares_its_turns_prompt(http: httpx.Client) -> None:
 def test_history_with_tool_calls_renders_like_what_the_model_wrote(service: Service) -> None:
     arguments = '{"city": "Paris", "days": 2}'
     call = {"id": "1", "type": "function", "function": {"name": "get_weather", "arguments": arguments}}
-    from agentspec.verifier.request import chat_job
-
     job = chat_job({"messages": [*MESSAGES, {"role": "assistant", "content": None, "tool_calls": [call]}]})
     rendered = service.text.tokenizer.decode(service.text.render(job.messages, job.tools))
     assert '{"name": "get_weather", "arguments": {"city": "Paris", "days": 2}}' in rendered
@@ -214,9 +224,12 @@ def test_a_client_that_leaves_a_stream_frees_its_sequence(base_url: str, service
 def test_a_client_that_leaves_a_whole_answer_frees_its_sequence(base_url: str, service: Service) -> None:
     async def leave() -> None:
         body = {"prompt": "go on", "max_tokens": 1900, "temperature": 2.0}
-        async with httpx.AsyncClient(base_url=base_url, trust_env=False, timeout=30) as http, anyio.create_task_group() as tg:
+        async with (
+            httpx.AsyncClient(base_url=base_url, trust_env=False, timeout=30) as http,
+            anyio.create_task_group() as tg,
+        ):
             tg.start_soon(lambda: http.post("/v1/completions", json=body))
-            while not service.engine.running:
+            while not service.engine.running:  # noqa: ASYNC110 - the engine's thread has no event to await
                 await anyio.sleep(0.001)
             tg.cancel_scope.cancel()
         before = service.engine.steps
@@ -280,6 +293,12 @@ def test_the_openai_client_sees_typed_errors(client: OpenAI) -> None:
 def test_models_and_health(client: OpenAI, http: httpx.Client) -> None:
     assert [m.id for m in client.models.list()] == ["tiny"]
     assert http.get("/health").json()["status"] == "ok"
+
+
+def test_a_taken_port_is_said_before_the_model_is_loaded(base_url: str) -> None:
+    port = int(base_url.rsplit(":", 1)[1])
+    with pytest.raises(ConfigError, match=f"127.0.0.1:{port}"):
+        serve(VerifierConfig(model="there/is-no-such-model", port=port))
 
 
 def test_unknown_fields_are_ignored(http: httpx.Client) -> None:

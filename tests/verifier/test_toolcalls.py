@@ -58,7 +58,7 @@ def test_text_streams_at_once_and_only_a_possible_opening_is_held_back() -> None
     parser = ToolCallParser()
     assert parser.feed("Plan: look") == [TextDelta("Plan: look")]
     assert parser.feed(' up.\n{"na') == [TextDelta(" up.")]
-    assert parser.feed("tural\"") == [TextDelta('\n{"natural"')]
+    assert parser.feed('tural"') == [TextDelta('\n{"natural"')]
     assert parser.feed('\n{"name": "get') == []
     start, arguments = parser.feed('_weather", "arguments": {"ci')
     assert isinstance(start, CallStart) and start.name == "get_weather" and start.id.startswith("call_")

@@ -1,0 +1,337 @@
+"""Claims from threads, loops and frameworks' executors; joins, hedges, failures and cancellations."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from agentspec import speculate
+from agentspec.calls import ToolCall
+from tests.contract.support import Gate, Guesses, asks_for, eventually
+
+SERVED = ("hit", "joined")
+GUESS = Guesses(lambda turn: [ToolCall("get", {"key": "A"})] if len(turn.request.messages) == 1 else [])
+
+
+class Get:
+    """A tool whose runs block on gates of the test's: `holds[i]` for the i-th run."""
+
+    def __init__(self, *holds: Gate) -> None:
+        self.threads: list[str] = []
+        self.began = Gate()
+        self.ended = Gate()
+
+        @speculate(effect="read", reads={"things"}, stable_for=30.0)
+        def get(key: str) -> str:
+            number = len(self.threads)
+            self.threads.append(threading.current_thread().name)
+            self.began.open()
+            if number < len(holds):
+                holds[number].wait(8.0)
+            self.ended.open()
+            return f"{key}{number}"
+
+        self.tool = get
+
+
+@pytest.fixture
+def ready(endpoint, start, join, agent_of):
+    """ready(tool, gate): a proxy whose model has asked for get("A") after the gate; and the agent."""
+
+    def made(tool: Any, gate: Gate) -> tuple[Any, Any]:
+        proxy = start(GUESS)
+        agent = agent_of(join(proxy, tool), tool)
+        endpoint.answers(asks_for("get", {"key": "A"}, after=gate))
+        assert agent.think()
+        return proxy, agent
+
+    return made
+
+
+def in_bare_thread(function: Callable[..., Any]) -> Any:
+    box: list[Any] = []
+    thread = threading.Thread(target=lambda: box.append(function()))
+    thread.start()
+    thread.join()
+    return box[0]
+
+
+def in_pool(function: Callable[..., Any]) -> Any:
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(function).result()
+
+
+def in_pool_with_context(function: Callable[..., Any]) -> Any:
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(contextvars.copy_context().run, function).result()
+
+
+def inside_a_loop(function: Callable[..., Any]) -> Any:
+    async def main() -> Any:
+        return function()
+
+    return asyncio.run(main())
+
+
+def to_thread(function: Callable[..., Any]) -> Any:
+    return asyncio.run(asyncio.to_thread(function))
+
+
+@pytest.mark.parametrize(
+    "how", [lambda f: f(), in_bare_thread, in_pool, in_pool_with_context, inside_a_loop, to_thread],
+    ids=["here", "thread", "pool", "pool with context", "in a loop", "to_thread"],
+)  # fmt: skip
+def test_a_plain_tool_is_served_wherever_it_is_called(ready, how):
+    get = Get()
+    proxy, _ = ready(get.tool, get.ended)
+    assert how(lambda: get.tool("A")) == "A0"
+    assert len(get.threads) == 1
+    assert proxy.claimed()[0]["outcome"] in SERVED
+
+
+def test_a_call_that_meets_its_run_waits_for_it(ready):
+    hold = Gate()
+    get = Get(hold)
+    proxy, _ = ready(get.tool, get.began)
+    threading.Timer(0.1, hold.open).start()
+    assert get.tool("A") == "A0"
+    assert len(get.threads) == 1
+    assert proxy.claimed()[0]["outcome"] == "joined"
+    assert [bet["outcome"] for bet in proxy.settled()] == ["joined"]
+
+
+def test_a_run_that_hangs_is_overtaken_by_a_second_one(ready):
+    hold = Gate()
+    get = Get(hold)
+    proxy, _ = ready(get.tool, get.began)
+    began = time.monotonic()
+    assert get.tool("A") == "A1"
+    assert time.monotonic() - began < 3.0
+    assert len(get.threads) == 2
+    assert [bet["outcome"] for bet in proxy.settled()] == ["failed"]
+    hold.open()
+
+
+def test_a_hanging_run_that_ends_during_the_second_one_is_used(ready):
+    first, second = Gate(), Gate()
+    get = Get(first, second)
+    ready(get.tool, get.began)
+    threading.Timer(0.7, first.open).start()
+    assert get.tool("A") == "A0"
+    assert len(get.threads) == 2
+    second.open()
+
+
+def test_an_overtaken_run_that_raises_leaves_the_second_one(endpoint, ready):
+    hold, began = Gate(), Gate()
+    runs: list[int] = []
+
+    @speculate(effect="read", stable_for=30.0)
+    def get(key: str) -> str:
+        runs.append(1)
+        if len(runs) == 1:
+            began.open()
+            hold.wait()
+            raise ConnectionError("late")
+        hold.open()
+        time.sleep(0.05)  # the first one fails while this runs
+        return "second"
+
+    ready(get, began)
+    assert get("A") == "second"
+    assert len(runs) == 2
+
+
+def test_a_tool_that_needs_the_agents_own_thread_is_not_broken_by_a_second_run(ready):
+    """As sqlite3 connections do: serially it works, so it has to work with us."""
+    home = threading.current_thread()
+    began, may_go = Gate(), Gate()
+
+    @speculate(effect="read", stable_for=30.0)
+    def get(key: str) -> str:
+        began.open()
+        if threading.current_thread() is not home:
+            may_go.wait(0.7)  # slow until it touches what is bound to its thread
+            raise RuntimeError("created in another thread")
+        return "fine"
+
+    ready(get, began)
+    assert get("A") == "fine"
+
+
+def test_a_tool_known_to_be_fast_is_not_waited_for_longer_than_it_takes(endpoint, start, join, agent_of):
+    hold, began, runs = Gate(), Gate(), []
+
+    @speculate(effect="read", stable_for=30.0)
+    def get(key: str) -> str:
+        runs.append(key)
+        if len(runs) == 6:
+            began.open()
+            hold.wait(8.0)
+        return key
+
+    proxy = start(GUESS)
+    agent = agent_of(join(proxy, get), get)
+    for _ in range(5):
+        get("warm-up")
+    endpoint.answers(asks_for("get", {"key": "A"}, after=began))
+    agent.think()
+    started = time.monotonic()
+    assert get("A") == "A"
+    assert time.monotonic() - started < 0.25  # it takes no time; without measurements it would be a quarter second
+    hold.open()
+
+
+class Flaky(Exception):
+    pass
+
+
+def test_a_run_ahead_that_raised_is_run_again(ready):
+    runs: list[int] = []
+    failed = Gate()
+
+    @speculate(effect="read", stable_for=30.0)
+    def get(key: str) -> str:
+        runs.append(1)
+        if len(runs) == 1:
+            failed.open()
+            raise Flaky("once")
+        return "well"
+
+    proxy, _ = ready(get, failed)
+    assert get("A") == "well"
+    assert len(runs) == 2
+    (bet,) = proxy.settled()
+    assert (bet["outcome"], "once" in bet["reason"]) == ("failed", True)
+
+
+@pytest.mark.parametrize("error", [Flaky("always"), SystemExit(2), KeyboardInterrupt()])
+def test_an_exception_of_the_real_call_reaches_the_agent_as_it_is(ready, error):
+    runs: list[int] = []
+    failed = Gate()
+
+    @speculate(effect="read", stable_for=30.0)
+    def get(key: str) -> str:
+        runs.append(1)
+        failed.open()
+        raise error
+
+    ready(get, failed)
+    with pytest.raises(type(error)) as caught:
+        get("A")
+    assert caught.value is error
+    assert len(runs) == 2  # once ahead, once really
+
+
+def test_an_exception_without_a_guess_comes_from_one_run(endpoint, start, join, agent_of):
+    runs: list[int] = []
+
+    @speculate(effect="read", stable_for=30.0)
+    def get(key: str) -> str:
+        runs.append(1)
+        raise Flaky
+
+    proxy = start()
+    agent = agent_of(join(proxy, get), get)
+    endpoint.answers(asks_for("get", {"key": "A"}))
+    with pytest.raises(Flaky):
+        agent.turn()
+    assert len(runs) == 1
+
+
+def test_a_call_that_does_not_fit_fails_as_python_says(start, join):
+    get = Get()
+    join(start(), get.tool)
+    with pytest.raises(TypeError, match="missing 1 required positional argument"):
+        get.tool()
+    with pytest.raises(TypeError, match="unexpected keyword argument 'kee'"):
+        get.tool("A", kee=1)
+    assert get.threads == []
+
+
+def test_a_result_that_can_be_used_only_once_is_not_handed_over(ready):
+    ran = Gate()
+
+    @speculate(effect="read", stable_for=30.0)
+    def get(key: str) -> Any:
+        ran.open()
+        return (i for i in range(3))
+
+    proxy, _ = ready(get, ran)
+    assert list(get("A")) == [0, 1, 2]
+    assert [bet["outcome"] for bet in proxy.settled()] == ["failed"]
+
+
+def test_what_a_run_does_to_its_arguments_stays_with_it(endpoint, start, join, agent_of):
+    ran = Gate()
+
+    @speculate(effect="pure")
+    def total(numbers: list[int]) -> int:
+        numbers.append(100)
+        ran.open()
+        return sum(numbers)
+
+    proxy = start(Guesses(ToolCall("total", {"numbers": [1, 2]})))
+    agent = agent_of(join(proxy, total), total)
+    endpoint.answers(asks_for("total", {"numbers": [1, 2]}, after=ran))
+    agent.think()
+    mine = [1, 2]
+    assert total(mine) == 103
+    assert proxy.claimed()[0]["outcome"] in SERVED
+
+
+def test_a_dozen_threads_with_one_run_ahead_share_nothing(ready):
+    get = Get()
+    proxy, _ = ready(get.tool, get.ended)
+    with ThreadPoolExecutor(12) as pool:
+        results = list(pool.map(lambda _: get.tool("A"), range(12)))
+    assert len(set(results)) == 12
+    assert len(get.threads) == 12
+    assert sum(claim["outcome"] in SERVED for claim in proxy.claimed(12)) == 1
+
+
+def test_a_cancelled_bet_does_not_reach_anyone(endpoint, ready):
+    hold = Gate()
+    get = Get(hold)
+    proxy, agent = ready(get.tool, get.began)
+    agent.messages.append({"role": "tool", "tool_call_id": "call_1", "content": "no"})
+    agent.think()
+    assert [bet["outcome"] for bet in proxy.settled()] == ["unclaimed"]
+    hold.open()
+    eventually(lambda: get.ended.is_open)
+    assert get.tool("A") == "A1"
+
+
+def test_at_most_eight_runs_go_on_and_the_places_come_back(endpoint, start, join, agent_of):
+    hold, more, began = Gate(), Gate(), []
+
+    @speculate(effect="read", stable_for=30.0)
+    def get(key: str) -> str:
+        began.append(key)
+        if len(began) > 8:
+            more.open()
+        hold.wait()
+        return key
+
+    def turn_guesses(turn):
+        return [ToolCall("get", {"key": f"{turn.request.messages[0]['content']}{i}"}) for i in range(6)]
+
+    proxy = start(Guesses(turn_guesses), max_runs_per_turn=6)
+    agent = agent_of(join(proxy, get), get, question="first")
+    for question in ("first", "second"):
+        agent.messages = [{"role": "user", "content": question}]
+        agent.think()
+    eventually(lambda: len(proxy.bets()) == 12)
+    assert len(began) == 8
+    hold.open()
+    agent.messages = [{"role": "user", "content": "third"}]
+    endpoint.script = lambda exchange, number: asks_for("get", {"key": "third0"}, after=more)
+    agent.think()
+    assert len(began) > 8  # the places came back
