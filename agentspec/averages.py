@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict, deque
 from collections.abc import Hashable
 from dataclasses import dataclass, field
@@ -61,7 +62,7 @@ class Quantile:
         if not self._seen:
             return None
         ordered = sorted(list(self._seen))
-        return ordered[max(0, min(len(ordered) - 1, round(q * len(ordered)) - 1))]
+        return ordered[max(0, min(len(ordered) - 1, math.ceil(q * len(ordered)) - 1))]
 
 
 class Averages:

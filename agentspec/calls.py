@@ -142,19 +142,22 @@ class JsonCloser:
     True
     """
 
-    __slots__ = ("_depth", "_escaped", "_in_string", "closed")
+    __slots__ = ("_depth", "_escaped", "_in_string", "closed", "end")
 
     def __init__(self) -> None:
         self._depth = 0
         self._in_string = False
         self._escaped = False
         self.closed = False
+        self.end = 0
+        """Characters read up to and with the closing brace."""
 
     def feed(self, fragment: str) -> bool:
         """Take the next fragment; True as soon as the outermost object has closed."""
         for char in fragment:
             if self.closed:
                 break
+            self.end += 1
             self._step(char)
         return self.closed
 

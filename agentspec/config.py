@@ -79,12 +79,19 @@ class Settings(BaseSettings):
     @field_validator("upstream")
     @classmethod
     def _is_url(cls, value: str) -> str:
+        if not value:
+            return ""
+        value = value.strip().rstrip("/")
         parts = urlsplit(value)
-        if value and (parts.scheme not in ("http", "https") or not parts.netloc):
+        try:
+            usable = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)
+        except ValueError:
+            usable = False
+        if not usable or any(char.isspace() for char in value):
             raise ValueError(f"{value!r} is no URL; write for example http://127.0.0.1:8000/v1")
         if parts.username or parts.password:
             raise ValueError("an endpoint's URL must hold no password; use upstream_key (AGENTSPEC_UPSTREAM_KEY)")
-        return value.rstrip("/")
+        return value
 
     @field_validator("upstream_key")
     @classmethod

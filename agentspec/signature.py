@@ -111,6 +111,15 @@ class Signature:
             arguments.update(arguments.pop(self._extra, {}))
         return {k: _field_default(v) for k, v in arguments.items()}
 
+    def positional(self, arguments: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """The same arguments as `args` and `kwargs`, for functions that take some by position only."""
+        args: list[Any] = []
+        kwargs = dict(arguments)
+        for parameter in self._signature.parameters.values():
+            if parameter.kind is parameter.POSITIONAL_ONLY:
+                args.append(kwargs.pop(parameter.name, parameter.default))
+        return args, kwargs
+
     def of_claim(self, bound: Mapping[str, Any]) -> Arguments:
         """The canonical form of a real call, from what `bind` returned.
 
@@ -152,7 +161,7 @@ class Signature:
 
     def _key(self, validated: dict[str, Any]) -> str:
         try:
-            return canonical_json(self._adapter.dump_python(validated, mode="json", warnings=False))
+            return canonical_json(self._adapter.dump_python(_ordered(validated), mode="json", warnings=False))
         except Exception as error:  # whatever a custom serializer raises
             raise ToolRefused(f"{self.name}: the arguments have no JSON form: {error}") from error
 
@@ -176,6 +185,17 @@ def _validated_default(kind: Any, default: Any) -> Any:
         return TypeAdapter(kind).validate_python(copy.deepcopy(default))
     except Exception:
         return default
+
+
+def _ordered(value: Any) -> Any:
+    """The same with sets as sorted lists: equal sets come in any order."""
+    if isinstance(value, (set, frozenset)):
+        return sorted((_ordered(item) for item in value), key=lambda item: (type(item).__name__, repr(item)))
+    if type(value) is dict:
+        return {k: _ordered(v) for k, v in value.items()}
+    if type(value) in (list, tuple):
+        return [_ordered(item) for item in value]
+    return value
 
 
 def _form(raw: Any, validated: Any) -> Form:

@@ -33,8 +33,10 @@ def digest(message: Message) -> bytes:
     meaning: dict[str, Any] = {"role": "system" if role == "developer" else role}
     if text := _content(message.get("content")):
         meaning["content"] = text
-    if calls := calls_of(message):
-        meaning["calls"] = [[call.name, call.arguments] for call in calls]
+    if isinstance(message.get("name"), str):
+        meaning["name"] = message["name"]
+    if calls := said_calls(message):
+        meaning["calls"] = calls
     try:
         text = canonical_json(meaning)
     except (TypeError, ValueError):
@@ -57,6 +59,30 @@ def _part(part: Any) -> Any:
         return part["text"]
     raw = json.dumps(part, sort_keys=True, default=repr).encode("utf-8", "surrogatepass")
     return {"type": part.get("type"), "hash": hashlib.blake2b(raw, digest_size=16).hexdigest()}
+
+
+def said_calls(message: Message) -> list[Any]:
+    """An assistant message's calls as frameworks agree on them: names and arguments, 1.0 written as 1, no ids."""
+    raw = message.get("tool_calls")
+    return [_said(call) for call in raw if isinstance(call, Mapping)] if isinstance(raw, list) else []
+
+
+def _said(call: Mapping[str, Any]) -> Any:
+    function = call.get("function")
+    if not isinstance(function, Mapping):
+        return {k: v for k, v in call.items() if k not in ("id", "index")}
+    text = str(function.get("arguments") or "")
+    arguments = parse_arguments(text)
+    return [function.get("name"), text if arguments is None else plain_numbers(arguments)]
+
+
+def plain_numbers(value: Any) -> Any:
+    """The same JSON with integral floats as integers: JavaScript knows no difference."""
+    if isinstance(value, dict):
+        return {k: plain_numbers(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [plain_numbers(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def calls_of(message: Message) -> list[ToolCall]:

@@ -13,6 +13,8 @@ from agentspec.calls import ToolCall, canonical_json
 from agentspec.protocols import Candidate
 
 _MAX_CONTEXTS = 50_000
+_MAX_CALLS = 200
+"""Different next calls kept for one context; the rarest half is forgotten first."""
 
 
 class LastCalls:
@@ -33,7 +35,10 @@ class LastCalls:
 
     def learn(self, scope: str, history: Sequence[ToolCall], call: ToolCall | None) -> None:
         for context in _contexts(scope, history):
-            self._counts.setdefault(context, Counter())[None if call is None else _key(call)] += 1
+            counts = self._counts.setdefault(context, Counter())
+            counts[None if call is None else _key(call)] += 1
+            if len(counts) > _MAX_CALLS:
+                self._counts[context] = Counter(dict(counts.most_common(_MAX_CALLS // 2)))
             self._counts.move_to_end(context)
         while len(self._counts) > _MAX_CONTEXTS:
             self._counts.popitem(last=False)

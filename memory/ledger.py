@@ -16,7 +16,8 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import event
-from sqlalchemy.exc import OperationalError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
+from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_fixed
 
 from agentspec.errors import ConfigError
 
@@ -111,7 +112,7 @@ def open_engine(url: str) -> sa.Engine:
         engine = sa.create_engine(parsed)
         if parsed.get_backend_name() == "sqlite":
             event.listen(engine, "connect", _tune_sqlite)
-        _metadata.create_all(engine)
+        _create_tables(engine)
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"setting database: {without_password(url)!r} needs {error.name}; pip install 'agentspec-proxy[postgres]'"
@@ -120,6 +121,12 @@ def open_engine(url: str) -> sa.Engine:
         first = str(error).splitlines()[0]
         raise ConfigError(f"setting database: cannot open {without_password(url)!r}: {first}") from error
     return engine
+
+
+@retry(retry=retry_if_exception_type(DBAPIError), stop=stop_after_attempt(4), wait=wait_fixed(0.2), reraise=True)
+def _create_tables(engine: sa.Engine) -> None:
+    """Two proxies that start together both find the tables missing; the slower one finds them there the next time."""
+    _metadata.create_all(engine)
 
 
 def without_password(url: str) -> str:

@@ -247,10 +247,11 @@ class TurnBets:
             for event in self._decoder.finish():
                 self._see(event)
         gone = client_left and not (self._turn.ended or self._turn.all_calls_closed)
+        self._turn.broken = bool(gone or note)
         self._turn.end()
         self._desk.books.answer_over(self._turn, client_left=gone)
         self._write_turn("the client left" if gone else note)
-        if not gone and self._turn.status == 200:
+        if not (gone or note) and self._turn.status == 200:
             self._learn()
 
     def _learn(self) -> None:

@@ -22,6 +22,12 @@ from agentspec.proxy.runtimes import RuntimeLink
 
 log = logging.getLogger("agentspec.books")
 
+_MAX_EXPECTED = 256
+"""Relayed calls of declared tools whose claims are waited for."""
+
+_MAX_ARGUMENT_BYTES = 64 * 2**10
+"""A call with larger arguments is not sent over the channel."""
+
 OUTCOMES = ("hit", "joined", "miss", "stale", "failed", "vetoed", "unclaimed")
 
 
@@ -79,6 +85,9 @@ class Books:
             self.settle(bet, "vetoed", bet.verdict.reason)
             return
         call = bet.prediction.call
+        if len(canonical_json(call.arguments)) > _MAX_ARGUMENT_BYTES:
+            self.settle(bet, "vetoed", "the arguments are too large to be sent ahead")
+            return
         bet.link.send(channel.RunAhead(bet.id, bet.turn.trajectory, call.name, call.arguments, self._bet_limit_s))
 
     def settle(self, bet: Bet, outcome: str, reason: str) -> None:
@@ -125,9 +134,9 @@ class Books:
 
     def call_known(self, turn: Live, call: ToolCall, link: RuntimeLink) -> bool:
         """A real call's JSON has closed; whether a bet is on it."""
-        self._expected.append((turn, call, link))
-        if len(self._expected) > 2_000:
-            del self._expected[:1_000]
+        if call.name in link.tools:
+            self._expected.append((turn, call, link))
+            del self._expected[:-_MAX_EXPECTED]
         bet = next((b for b in self.of_turn(turn) if not b.matched and b.fits(call)), None)
         if bet is not None:
             bet.matched = True
@@ -154,6 +163,7 @@ class Books:
     def next_request(self, turn_id: str) -> None:
         """The trajectory went on: what its last turn's calls did not claim will not be claimed."""
         bets = [bet for bet in self._open.values() if bet.turn.id == turn_id]
+        self._expected = [entry for entry in self._expected if entry[0].id != turn_id]
         self.cancel(bets, "unclaimed", "the trajectory went on without claiming it")
 
     # What a runtime says

@@ -38,6 +38,8 @@ class Live:
     calls: list[ToolCall] = field(default_factory=list)
     named: int = 0
     ended: bool = False
+    broken: bool = False
+    """The answer failed or was cut off: nobody continues it."""
     _said: list[str] = field(default_factory=list)
     _reasoned: list[str] = field(default_factory=list)
     _length: int = 0
@@ -59,6 +61,11 @@ class Live:
     def all_calls_closed(self) -> bool:
         """Whether every call that began is complete, and there is one."""
         return self.named > 0 and len(self.calls) == self.named
+
+    @property
+    def answered(self) -> bool:
+        """Whether the agent has an answer that it can go on from."""
+        return self.ended and self.status == 200 and not self.broken
 
     def elapsed_s(self) -> float:
         return time.monotonic() - self.began_s
@@ -117,7 +124,7 @@ class AnswerDecoder:
         encoding = (header(headers, b"content-encoding") or "identity").lower()
         self._streamed = "text/event-stream" in kind
         self.readable = encoding in ("identity", "gzip", "deflate")
-        self._inflate = zlib.decompressobj(47) if encoding in ("gzip", "deflate") else None
+        self._inflate = zlib.decompressobj(47) if encoding in ("gzip", "deflate") else None  # 47: either header
         self._stream = ChatStream()
         self._whole = bytearray()
 
@@ -125,11 +132,20 @@ class AnswerDecoder:
         """The events that these bytes completed."""
         if not self.readable:
             return []
-        data = self._inflate.decompress(chunk) if self._inflate is not None else chunk
+        data = self._decompress(chunk)
         if self._streamed:
             return self._stream.feed(data)
         self._whole += data
         return []
+
+    def _decompress(self, chunk: bytes) -> bytes:
+        if self._inflate is None:
+            return chunk
+        data = self._inflate.decompress(chunk)
+        while self._inflate.eof and (rest := self._inflate.unused_data):  # some gateways write a member for each event
+            self._inflate = zlib.decompressobj(47)
+            data += self._inflate.decompress(rest)
+        return data
 
     def finish(self) -> list[TurnEvent]:
         """The answer is over."""

@@ -72,7 +72,7 @@ def waterfall(trajectory: str, turns: Sequence[Row], width: int = 100) -> Render
     table.add_column("", overflow="ellipsis", no_wrap=True)
     for span in spans:
         table.add_row(
-            span.label, _bar(span, end_s, bar), f"{span.end_s - span.start_s:.2f}", Text(span.note, span.colour)
+            Text(span.label), _bar(span, end_s, bar), f"{span.end_s - span.start_s:.2f}", Text(span.note, span.colour)
         )
     return Group(table, Text(_summary(turns), style="bold"))
 

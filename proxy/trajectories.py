@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from agentspec import trajectory as rules
-from agentspec.calls import ToolCall, same_call
+from agentspec.calls import ToolCall, canonical_json
 
 MAX_TURNS = 20_000
 
@@ -22,7 +22,11 @@ class Answer(Protocol):
     """What has been relayed of a turn's answer so far."""
 
     calls: list[ToolCall]
-    ended: bool
+
+    @property
+    def answered(self) -> bool:
+        """Whether the agent has an answer that it can go on from."""
+        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -112,11 +116,14 @@ class TrajectoryIndex:
 def _continues(answer: rules.Message, turn: Turn) -> bool:
     """Whether this message is the answer that the turn relayed."""
     relayed = turn.answer
-    if answer.get("role") != "assistant" or relayed is None or not relayed.ended:
+    if answer.get("role") != "assistant" or relayed is None or not relayed.answered:
         return False
     ids = {call.id for call in relayed.calls if call.id}
     told = rules.call_ids([answer])
     if ids and told and told.isdisjoint(ids):
         return False
-    said = rules.calls_of(answer)
-    return len(said) == len(relayed.calls) and all(map(same_call, said, relayed.calls))
+    return [_plain(call) for call in rules.calls_of(answer)] == [_plain(call) for call in relayed.calls]
+
+
+def _plain(call: ToolCall) -> tuple[str, str]:
+    return call.name, canonical_json(rules.plain_numbers(call.arguments))

@@ -16,7 +16,7 @@ import msgspec
 from agentspec.calls import ToolCall, parse_arguments
 from agentspec.config import Engine, Settings
 from agentspec.protocols import LiveTurn, Prediction
-from agentspec.speculators.probe_answer import ProbeAnswer, read_call
+from agentspec.speculators.probe_answer import UNTOLD_CONFIDENCE, ProbeAnswer, read_call
 
 OPENING = '{"name": "'
 """A JSON opening for every model: forced into a native XML format, a fork names the right tool 1 time in 20 (SPORK)."""
@@ -28,9 +28,6 @@ _NOT_REPEATED = (
 )
 _LOW_PRIORITY = {Engine.VLLM: 10, Engine.AGENTSPEC: 10, Engine.SGLANG: -10}
 """vLLM and the bundled engine serve lower numbers first, SGLang higher ones."""
-
-_UNTOLD_CONFIDENCE = 0.6
-"""Where an endpoint tells no log-probabilities."""
 
 
 class Continuation:
@@ -64,8 +61,12 @@ class Continuation:
     def affordable(self) -> bool:
         return True
 
-    def paid(self, prompt_tokens: int, completion_tokens: int) -> None:
+    def reserve(self, prompt_tokens: int) -> float:
         """An engine of one's own sends no bill."""
+        return 0.0
+
+    def settle(self, reserved_usd: float, prompt_tokens: int, completion_tokens: int) -> None:
+        """Nothing to pay."""
 
 
 class ForcedCall:
@@ -80,7 +81,9 @@ class ForcedCall:
         request = _stateless(turn.body)
         for thinking in ("reasoning_effort", "reasoning", "thinking", "max_completion_tokens"):
             request.pop(thinking, None)
-        request |= {"tool_choice": "required", "max_tokens": self._settings.probe_tokens}
+        if not isinstance(request.get("tool_choice"), dict):  # a tool that the agent forces stays forced
+            request["tool_choice"] = "required"
+        request["max_tokens"] = self._settings.probe_tokens
         request["stream_options"] = {"include_usage": True}
         return msgspec.json.encode(request)
 
@@ -90,7 +93,7 @@ class ForcedCall:
             arguments = parse_arguments(raw.arguments) if raw.arguments.rstrip().endswith("}") else None
             if raw.name and arguments is not None:
                 call = ToolCall(raw.name, arguments)
-                found.append(Prediction(call, "probe", _UNTOLD_CONFIDENCE, 1.0))
+                found.append(Prediction(call, "probe", UNTOLD_CONFIDENCE, 1.0))
         return found
 
     def affordable(self) -> bool:
@@ -99,11 +102,19 @@ class ForcedCall:
             self._day, self.spent_usd = today, 0.0
         return self.spent_usd < self._settings.probe_money_cap_usd
 
-    def paid(self, prompt_tokens: int, completion_tokens: int) -> None:
-        """Count against the cap; an answer that was cut off before it told its usage counts as the longest probe."""
-        completion = completion_tokens or self._settings.probe_tokens
-        prices = self._settings.price_input_usd_per_mtok, self._settings.price_output_usd_per_mtok
-        self.spent_usd += (prompt_tokens * prices[0] + completion * prices[1]) / 1e6
+    def reserve(self, prompt_tokens: int) -> float:
+        """Set money aside for a probe of the longest kind, so that many at once do not pass the cap together."""
+        price = self._price_usd(prompt_tokens, self._settings.probe_tokens)
+        self.spent_usd += price
+        return price
+
+    def settle(self, reserved_usd: float, prompt_tokens: int, completion_tokens: int) -> None:
+        """Pay what the probe cost instead of what was set aside."""
+        self.spent_usd = max(0.0, self.spent_usd - reserved_usd + self._price_usd(prompt_tokens, completion_tokens))
+
+    def _price_usd(self, prompt_tokens: int, completion_tokens: int) -> float:
+        given, made = self._settings.price_input_usd_per_mtok, self._settings.price_output_usd_per_mtok
+        return (prompt_tokens * given + completion_tokens * made) / 1e6
 
 
 def fork_for(settings: Settings) -> Continuation | ForcedCall:

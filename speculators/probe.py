@@ -39,8 +39,12 @@ class Fork(Protocol):
         """Whether another probe may be paid for."""
         ...
 
-    def paid(self, prompt_tokens: int, completion_tokens: int) -> None:
-        """A probe's usage."""
+    def reserve(self, prompt_tokens: int) -> float:
+        """Set aside what a probe may cost, in US dollars."""
+        ...
+
+    def settle(self, reserved_usd: float, prompt_tokens: int, completion_tokens: int) -> None:
+        """Pay for a probe's tokens instead of what was set aside for it."""
         ...
 
 
@@ -81,41 +85,53 @@ class ProbeSpeculator:
         )
 
     async def _probe(self, turn: LiveTurn, offer: Offer, probe: ProbeRecord) -> None:
-        probe.outcome = "cut off"
+        """One probe, paid for however it ends; only one that never reached the endpoint is free."""
         headers = [(k, v) for k, v in turn.headers if not k.lower().startswith(_TURNS_OWN)]
         request = UpstreamRequest("POST", turn.path, headers, self._fork.body(turn))
+        probe.prompt_tokens, probe.outcome = len(request.body) // 4, "cut off"  # until the endpoint tells its usage
+        reserved_usd = self._fork.reserve(probe.prompt_tokens)
+        answer, reached = ProbeAnswer(), True
         try:
-            response = await self._upstream.open(request)
+            predictions = await self._ask(turn, request, answer, probe)
         except UpstreamError as error:
-            probe.outcome = error.code
+            probe.outcome, reached = error.code, bool(answer.tokens or answer.calls)
             return
-        answer = ProbeAnswer()
+        finally:
+            self._pay(reserved_usd, answer if reached else None, probe)
+        cost_s = turn.elapsed_s() - probe.started_s
+        for found in predictions:
+            offer(dataclasses.replace(found, cost_s=cost_s, tokens=probe.completion_tokens))
+
+    def _pay(self, reserved_usd: float, answer: ProbeAnswer | None, probe: ProbeRecord) -> None:
+        if answer is None:
+            self._fork.settle(reserved_usd, 0, 0)
+            return
+        probe.completion_tokens = answer.completion_tokens
+        if answer.prompt_tokens:
+            probe.prompt_tokens = answer.prompt_tokens
+            self._fork.settle(reserved_usd, answer.prompt_tokens, answer.completion_tokens)
+
+    async def _ask(
+        self, turn: LiveTurn, request: UpstreamRequest, answer: ProbeAnswer, probe: ProbeRecord
+    ) -> list[Prediction]:
+        response = await self._upstream.open(request)
         try:
             if response.status != 200:
                 probe.outcome = f"refused with {response.status}"
                 self._refused[turn.request.model] = self._refused.get(turn.request.model, 0) + 1
-                return
+                return []
             self._refused.pop(turn.request.model, None)
             predictions = await self._listen(response.chunks(), answer)
-        except UpstreamError as error:
-            probe.outcome = error.code
-            return
         finally:
-            probe.prompt_tokens = answer.prompt_tokens or len(request.body) // 4  # cut off before it told its usage
-            probe.completion_tokens = answer.completion_tokens
-            self._fork.paid(probe.prompt_tokens, probe.completion_tokens)
             with contextlib.suppress(Exception):
                 await response.close()
         probe.outcome = "predicted" if predictions else "no call"
-        cost_s = turn.elapsed_s() - probe.started_s
-        for found in predictions:
-            offer(dataclasses.replace(found, cost_s=cost_s, tokens=answer.completion_tokens))
+        return predictions
 
     async def _listen(self, chunks: AsyncIterator[bytes], answer: ProbeAnswer) -> list[Prediction]:
         """Read until the call is complete; closing the answer then tells the engine to stop."""
         async for chunk in chunks:
-            answer.feed(chunk)
-            if answer.has_call() and (found := self._fork.read(answer)):
+            if answer.feed(chunk) and (found := self._fork.read(answer)):
                 return found
         answer.finish()
         return self._fork.read(answer)

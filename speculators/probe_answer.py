@@ -36,39 +36,39 @@ class ProbeAnswer:
     prompt_tokens: int = 0
     completion_tokens: int = 0
     _sse: SseDecoder = field(default_factory=SseDecoder)
-    _closer: JsonCloser = field(default_factory=JsonCloser)
 
     @property
     def text(self) -> str:
         """The visible text so far."""
         return "".join(token.text for token in self.tokens)
 
-    def has_call(self) -> bool:
-        """Whether there may be something to read: a closing brace has come."""
-        return any("}" in token.text for token in self.tokens[-1:]) or any(
-            "}" in c.arguments for c in self.calls.values()
-        )
+    def feed(self, chunk: bytes) -> bool:
+        """Take the next bytes of the stream; whether a closing brace came with them, so that a call may be complete."""
+        tokens, arguments = len(self.tokens), sum(len(call.arguments) for call in self.calls.values())
+        self._take(chunk)
+        fresh = "".join(token.text for token in self.tokens[tokens:])
+        return "}" in fresh or sum(len(call.arguments) for call in self.calls.values()) > arguments
 
-    def feed(self, chunk: bytes) -> None:
-        """Take the next bytes of the stream."""
+    def _take(self, chunk: bytes) -> None:
         for event in self._sse.feed(chunk):
             try:
                 payload = json.loads(event.data)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             if isinstance(payload, dict):
                 self._payload(payload)
 
     def finish(self) -> None:
         """The stream is over: flush what had no closing blank line."""
-        self.feed(b"\n\n")
+        self._take(b"\n\n")
 
     def _payload(self, payload: dict[str, Any]) -> None:
         usage = payload.get("usage")
         if isinstance(usage, dict):
             self.prompt_tokens = _count(usage.get("prompt_tokens")) or self.prompt_tokens
             self.completion_tokens = _count(usage.get("completion_tokens")) or self.completion_tokens
-        for choice in payload.get("choices") or []:
+        choices = payload.get("choices")
+        for choice in choices if isinstance(choices, list) else []:
             if not isinstance(choice, dict):
                 continue
             delta = choice.get("delta")
@@ -80,8 +80,8 @@ class ProbeAnswer:
         entries = logprobs.get("content") if isinstance(logprobs, dict) else None
         told = [e for e in entries if isinstance(e, dict)] if isinstance(entries, list) else []
         text = content if isinstance(content, str) else ""
-        if "".join(str(e.get("token", "")) for e in told) == text and told:
-            found = [Token(str(e["token"]), _number(e.get("logprob"))) for e in told]
+        if told and "".join(str(e.get("token", "")) for e in told) == text:
+            found = [Token(str(e.get("token", "")), _number(e.get("logprob"))) for e in told]
         elif text:
             known = [p for e in told if (p := _number(e.get("logprob"))) is not None]
             found = [Token(text, sum(known) if known else None)]
@@ -96,8 +96,9 @@ class ProbeAnswer:
                 continue
             index = fragment.get("index", position)
             call = self.calls.setdefault(index if isinstance(index, int) else position, RawCall())
-            call.name += fragment["function"].get("name") or ""
-            call.arguments += fragment["function"].get("arguments") or ""
+            name, arguments = fragment["function"].get("name"), fragment["function"].get("arguments")
+            call.name += name if isinstance(name, str) else ""
+            call.arguments += arguments if isinstance(arguments, str) else ""
 
 
 def read_call(opening: str, tokens: list[Token]) -> tuple[ToolCall, float, float] | None:
@@ -107,31 +108,41 @@ def read_call(opening: str, tokens: list[Token]) -> tuple[ToolCall, float, float
         the call, the probability of its name and that of its arguments (product over the tokens of each span);
         None where the text is no complete call.
     """
-    closer, end = JsonCloser(), 0
+    closer = JsonCloser()
     closer.feed(opening)
-    for position, token in enumerate(tokens):
-        if closer.feed(token.text):
-            end = position + 1
-            break
-    if not end:
+    count = next((number for number, token in enumerate(tokens, start=1) if closer.feed(token.text)), 0)
+    if not count:
         return None
-    text = opening + "".join(token.text for token in tokens[:end])
-    text = text[: text.rindex("}") + 1]
+    text = (opening + "".join(token.text for token in tokens[:count]))[: closer.end]
     try:
         parsed = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     arguments = parsed.get("arguments", parsed.get("parameters"))
     if isinstance(arguments, str):
         arguments = parse_arguments(arguments)
     if not isinstance(parsed.get("name"), str) or not isinstance(arguments, dict):
         return None
-    name, rest = _spans(opening, tokens[:end], text.index('"', text.index(parsed["name"], len(opening) - 1)) + 1)
+    name, rest = _spans(opening, tokens[:count], _end_of_string(text, len(opening)))
     return ToolCall(parsed["name"], arguments), name, rest
+
+
+def _end_of_string(text: str, start: int) -> int:
+    """Where the JSON string that is open at `start` has ended: behind its closing quote."""
+    position = start
+    while position < len(text) and text[position] != '"':
+        position += 2 if text[position] == "\\" else 1
+    return position + 1
+
+
+UNTOLD_CONFIDENCE = 0.6
+"""Where an endpoint tells no log-probabilities."""
 
 
 def _spans(opening: str, tokens: list[Token], name_end: int) -> tuple[float, float]:
     """Probabilities of the tokens that begin before and after the end of the name."""
+    if all(token.logprob is None for token in tokens):
+        return UNTOLD_CONFIDENCE, 1.0
     position, name, rest = len(opening), 0.0, 0.0
     for token in tokens:
         if token.logprob is not None:
@@ -144,7 +155,11 @@ def _spans(opening: str, tokens: list[Token], name_end: int) -> tuple[float, flo
 
 
 def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, (int, float)) and not math.isnan(value) else None
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return None if math.isnan(number) else number
 
 
 def _count(value: Any) -> int:

@@ -26,9 +26,13 @@ from agentspec.signature import Arguments, Form
 from agentspec.tools_sandbox.claims import PendingRun
 from agentspec.tools_sandbox.runtime import GRANT_LIMIT_S, Runtime, Seen
 from agentspec.tools_sandbox.surroundings import Surroundings
+from agentspec.tools_sandbox.tier_thread import running_ahead
 from agentspec.tools_sandbox.tool import DeclaredTool
 
 log = logging.getLogger("agentspec.claims")
+
+_MAX_REPORTED_CHARS = 64 * 2**10
+"""Longer arguments stay in this process: a report without them is only not attributed to its turn."""
 
 FIRST_RUN_PATIENCE_S = 0.25
 """With no latency measured yet, wait this long plus as long as the run has gone on already, before hedging."""
@@ -85,7 +89,7 @@ class Claim:
         report = channel.Claimed(
             self.number,
             self.tool.name,
-            self.arguments.key if self.arguments else None,
+            self.arguments.key if self.arguments and len(self.arguments.key) <= _MAX_REPORTED_CHARS else None,
             outcome,
             self.run.bet if self.run else None,
             latency_s,
@@ -103,6 +107,8 @@ class Claim:
 
 def open_claim(tool: DeclaredTool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Claim | None:
     """Begin a claim; None where there is nobody to claim from or the call does not even fit the signature."""
+    if running_ahead():
+        return None  # a tool that calls a tool while it runs ahead: the agent has called neither
     try:
         runtime = next((r for r in list(tool.runtimes) if r.active), None)
         if runtime is None:

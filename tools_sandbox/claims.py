@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -95,6 +94,8 @@ class ClaimTable:
     def finished(self, run: PendingRun, size: int) -> list[PendingRun]:
         """Note the size of a result in bytes; returns what had to make room for it."""
         with self._lock:
+            if size > self._max_bytes:
+                return [self._runs.pop(run.bet)] if run.bet in self._runs else []
             run.bytes = size
             return self._make_room()
 
@@ -169,25 +170,34 @@ class ClaimTable:
 
 
 def approximate_bytes(value: Any, limit: int = 10_000) -> int:
-    """A cheap estimate of a result's size: text and bytes by length, containers by their first `limit` nodes."""
-    total, stack = 0, [value]
-    while stack and limit > 0:
-        limit -= 1
+    """A cheap estimate of a result's size: `limit` nodes are looked at, what is left is held to be like them."""
+    total, seen, stack = 0, 0, [value]
+    while stack and seen < limit:
+        seen += 1
         item = stack.pop()
-        if isinstance(item, (str, bytes, bytearray)):
-            total += len(item) + 50
-            continue
-        total += 64 + int(getattr(item, "nbytes", 0) or 0)
-        stack.extend(_children(item))
-    return total
+        try:
+            size, children = _size(item)
+        except Exception:  # an object of the user's that does not want to be looked at
+            size, children = 64, []
+        total += size
+        stack.extend(children)
+    return total * (seen + len(stack)) // seen
 
 
-def _children(item: Any) -> Iterable[Any]:
+def _size(item: Any) -> tuple[int, list[Any]]:
+    """Bytes of one object without what it holds, and what it holds."""
+    if isinstance(item, (str, bytes, bytearray)):
+        return len(item) + 50, []
     if isinstance(item, dict):
-        return [*item.keys(), *item.values()]
+        return 64, [*item.keys(), *item.values()]
     if isinstance(item, (list, tuple, set, frozenset)):
-        return item
-    return list(vars(item).values()) if hasattr(item, "__dict__") else ()
+        return 64, list(item)
+    held = list(getattr(item, "__dict__", {}).values())
+    for cls in type(item).__mro__:
+        names = getattr(cls, "__slots__", ())
+        held += [getattr(item, name, None) for name in ([names] if isinstance(names, str) else names)]
+    buffer = getattr(item, "nbytes", 0)
+    return 64 + (buffer if isinstance(buffer, int) else 0), held
 
 
 def _equal(one: Any, other: Any) -> bool:

@@ -16,6 +16,13 @@ from typing import Any
 from agentspec.errors import ToolRefused
 from agentspec.protocols import Run, Work
 
+_AHEAD = contextvars.ContextVar("agentspec_running_ahead", default=False)
+
+
+def running_ahead() -> bool:
+    """Whether the code that asks is part of a run ahead."""
+    return _AHEAD.get()
+
 
 class ThreadTier:
     """Runs plain functions in daemon threads, at most `max_running` at a time, and coroutines on their own loop."""
@@ -55,6 +62,7 @@ class _ThreadRun:
     def _main(self) -> None:
         try:
             context: contextvars.Context = self._work.context
+            context.run(_AHEAD.set, True)
             result = context.run(self._work.call)
             _refuse_streams(result, self._work.tool)
         except BaseException as error:  # SystemExit in a tool ahead of time must not end anything either
@@ -76,6 +84,7 @@ class _LoopRun:
         self._cancelled = False
         self.started_s = time.monotonic()
         self._loop: asyncio.AbstractEventLoop = work.loop
+        work.context.run(_AHEAD.set, True)
         self._loop.call_soon_threadsafe(self._begin, context=work.context)
 
     def _begin(self) -> None:

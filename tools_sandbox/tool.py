@@ -103,7 +103,8 @@ class DeclaredTool:
     def call(self, arguments: Arguments, surroundings: Surroundings) -> Any:
         """Call the plain function as the agent would: its result, or a coroutine for an async tool."""
         given = arguments.raw if arguments.form is Form.RAW else arguments.validated
-        return self.function(**surroundings.hidden, **given)
+        args, kwargs = self.signature.positional({**surroundings.hidden, **given})
+        return self.function(*args, **kwargs)
 
     def seen_running(self) -> None:
         """Note the loop that a real call of an async tool runs on."""

@@ -86,6 +86,8 @@ class ChatStream:
     def __init__(self) -> None:
         self._sse = SseDecoder()
         self._calls: dict[int, _OpenCall] = {}
+        self._slots: dict[int, int] = {}
+        """The endpoint's index of a call -> ours, which no two calls share."""
         self._ended = False
 
     def feed(self, chunk: bytes) -> list[TurnEvent]:
@@ -96,14 +98,14 @@ class ChatStream:
                 continue
             try:
                 payload = _decoder.decode(event.data)
-            except msgspec.DecodeError:
+            except (msgspec.DecodeError, RecursionError):
                 continue
             if isinstance(payload, dict):
                 events += self._payload(payload)
         return events
 
     def finish(self) -> list[TurnEvent]:
-        """The stream is over: close what the endpoint left open."""
+        """The stream is over. A call that is still open then was broken off: it is none."""
         return self._end(None)
 
     def _payload(self, payload: dict[str, Any]) -> list[TurnEvent]:
@@ -127,57 +129,68 @@ class ChatStream:
                 break
         if isinstance(delta.get("content"), str) and delta["content"]:
             events.append(TextDelta(delta["content"]))
-        for position, fragment in enumerate(_dicts(delta.get("tool_calls"))):
-            events += self._call(fragment, position)
+        for fragment in _dicts(delta.get("tool_calls")):
+            events += self._call(fragment)
         if isinstance(delta.get("function_call"), dict):  # the API's first form of tool calls
-            events += self._call({"index": 0, "function": delta["function_call"]}, 0)
+            events += self._call({"index": 0, "function": delta["function_call"]})
         return events
 
-    def _call(self, fragment: dict[str, Any], position: int) -> list[TurnEvent]:
-        index = fragment.get("index")
-        index = index if isinstance(index, int) else self._guess_index(fragment, position)
-        call = self._calls.setdefault(index, _OpenCall())
+    def _call(self, fragment: dict[str, Any]) -> list[TurnEvent]:
         function = fragment.get("function")
-        if isinstance(custom := fragment.get("custom"), dict):  # a call whose input is free text
-            call.free_text = True
-            function = {"name": custom.get("name"), "arguments": custom.get("input")}
         function = function if isinstance(function, dict) else {}
-        call.id = call.id or _text(fragment.get("id")) or None
+        if isinstance(custom := fragment.get("custom"), dict):  # a call whose input is free text
+            function = {"name": custom.get("name"), "arguments": custom.get("input")}
+        name, identity = _text(function.get("name")), _text(fragment.get("id"))
+        index = self._place(fragment.get("index"), name, identity)
+        call = self._calls[index]
+        call.free_text = call.free_text or isinstance(custom, dict)
+        call.id = call.id or identity or None
         events: list[TurnEvent] = []
-        if not call.name and (name := _text(function.get("name"))):
+        if not call.name and name:
             call.name = name
             events.append(CallNamed(index, name, call.id))
-        text = _text(function.get("arguments"))
-        if text:
+        if text := _text(function.get("arguments")):
             call.arguments.append(text)
             events.append(CallFragment(index, text))
             if call.name and not (call.done or call.free_text) and call.closer.feed(text):
                 events.append(_complete(index, call))
         return events
 
-    def _guess_index(self, fragment: dict[str, Any], position: int) -> int:
-        """Some endpoints leave `index` out: a known or no id continues a call, a new id begins the next one."""
-        identity = _text(fragment.get("id"))
-        for index, call in self._calls.items():
-            if identity and call.id == identity:
-                return index
-        if identity:
-            return len(self._calls)
-        return max(self._calls, default=position)
+    def _place(self, told: Any, name: str, identity: str) -> int:
+        """Which call a fragment belongs to. Some endpoints give every call index 0, or none at all."""
+        if isinstance(told, int):
+            known = self._slots.get(told)
+        else:
+            known = next((i for i, call in self._calls.items() if identity and call.id == identity), None)
+            if known is None and not identity:
+                known = max(self._calls, default=None)
+        if known is None or (name and self._is_another(self._calls[known], name, identity)):
+            known = len(self._calls)
+            self._calls[known] = _OpenCall()
+        if isinstance(told, int):
+            self._slots[told] = known
+        return known
+
+    @staticmethod
+    def _is_another(call: _OpenCall, name: str, identity: str) -> bool:
+        """Whether a fragment with a name begins a new call rather than repeating what `call` is named."""
+        if identity and call.id:
+            return identity != call.id
+        return bool(call.name) and (call.done or call.name != name)
 
     def _end(self, reason: str | None) -> list[TurnEvent]:
         if self._ended:
             return []
         self._ended = True
         open_calls = [(index, call) for index, call in self._calls.items() if call.name and not call.done]
-        return [*(_complete(index, call) for index, call in open_calls), TurnEnd(reason)]
+        return [*(_complete(index, call, whole=reason is not None) for index, call in open_calls), TurnEnd(reason)]
 
 
 def events_of_answer(body: bytes) -> list[TurnEvent]:
     """The same events, from an answer that was not streamed."""
     try:
         payload = _decoder.decode(body)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return []
     if not isinstance(payload, dict):
         return []
@@ -205,9 +218,9 @@ def _other_choice(delta: Any) -> list[TurnEvent]:
     return [OtherChoiceCalls(str(name), _text(identity) or None) for identity, name in named]
 
 
-def _complete(index: int, call: _OpenCall) -> CallComplete:
+def _complete(index: int, call: _OpenCall, *, whole: bool = True) -> CallComplete:
     call.done = True
-    arguments = None if call.free_text else parse_arguments("".join(call.arguments))
+    arguments = None if call.free_text or not whole else parse_arguments("".join(call.arguments))
     return CallComplete(index, call.name, None if arguments is None else ToolCall(call.name, arguments, call.id))
 
 

@@ -11,7 +11,7 @@ import pytest
 from agents import Agent as OpenAIAgent
 from agents import OpenAIChatCompletionsModel, RunConfig, RunContextWrapper, Runner, function_tool
 from langchain_core.messages import HumanMessage
-from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables import RunnableConfig, RunnableLambda
 from langchain_core.tools import tool as langchain_tool
 from langchain_openai import ChatOpenAI
 from langgraph.graph import END, START, MessagesState, StateGraph
@@ -19,7 +19,7 @@ from langgraph.prebuilt import InjectedState, ToolNode
 
 from agentspec import speculate
 from agentspec.calls import ToolCall
-from tests.contract.support import Gate, Guesses, asks_for, eventually
+from tests.contract.support import Gate, Guesses, asks_for, eventually, speaks
 
 SERVED = ("hit", "joined")
 
@@ -70,15 +70,9 @@ def turns(name: str, arguments: Any, *gates: Gate | None):
     def answer(exchange, number):
         told = sum(message["role"] == "tool" for message in exchange.body["messages"])
         asks = told < len(gates)
-        return asks_for(name, arguments, after=gates[told], id=f"call_{number}") if asks else [*speaks_at_end()]
+        return asks_for(name, arguments, after=gates[told], id=f"call_{number}") if asks else speaks("Shipped.")
 
     return answer
-
-
-def speaks_at_end():
-    from tests.contract.support import speaks
-
-    return speaks("Shipped.")
 
 
 # openai-agents
@@ -142,19 +136,20 @@ def test_a_context_tool_of_openai_agents_runs_ahead_from_its_second_call(endpoin
 def test_an_error_of_a_tool_reaches_openai_agents_as_ever(endpoint, start, join):
     runs: list[str] = []
 
-    @speculate(effect="read", stable_for=30.0)
     def get_order(order_id: str) -> str:
         """Look an order up."""
         runs.append(order_id)
         raise LookupError("no such order")
 
-    proxy = start()
-    runtime = join(proxy, get_order)
-    endpoint.script = turns("get_order", {"order_id": "A1"}, None)
-    run_openai_agent(runtime, [function_tool(get_order)])
-    assert runs == ["A1"]
-    (told,) = [m["content"] for m in endpoint.exchanges[-1].body["messages"] if m["role"] == "tool"]
-    assert "no such order" in told
+    declared = speculate(effect="read", stable_for=30.0)(get_order)
+    runtime = join(start(), declared)
+    told = []
+    for tool in (get_order, declared):
+        endpoint.script = turns("get_order", {"order_id": "A1"}, None)
+        run_openai_agent(runtime, [function_tool(tool)])
+        told.append([m["content"] for m in endpoint.exchanges[-1].body["messages"] if m["role"] == "tool"])
+    assert told[0] == told[1] != []
+    assert runs == ["A1", "A1"]
 
 
 # LangChain and LangGraph
@@ -175,10 +170,8 @@ def graph_of(runtime: Any, tools: list[Any]) -> Any:
     def calls(state: MessagesState) -> str:
         return "tools" if getattr(state["messages"][-1], "tool_calls", None) else END
 
-    from langgraph._internal._runnable import RunnableCallable
-
     graph = StateGraph(MessagesState)
-    graph.add_node("model", RunnableCallable(think, think_async))
+    graph.add_node("model", RunnableLambda(think, think_async))
     graph.add_node("tools", ToolNode(tools))
     graph.add_edge(START, "model")
     graph.add_conditional_edges("model", calls)

@@ -22,7 +22,6 @@ import agentspec
 from agentspec import speculate
 from agentspec.calls import ToolCall
 from agentspec.memory.ledger import LedgerReader
-from agentspec.tools_sandbox.declare import declared
 from tests.contract.support import Agent, Gate, Guesses, Proxy, asks_for, call, calls_end, eventually, say, speaks
 
 SERVED = ("hit", "joined")
@@ -271,14 +270,6 @@ def test_a_process_pool_runs_tools_plainly(start, join, get):
     assert process.exitcode == 0
     assert queue.get() == ("A!", False)
     assert runtime.connected
-
-
-def test_a_fork_while_another_thread_is_in_a_tool_does_not_lock_the_child_up(start, join, get):
-    """Whatever lock of ours a thread held at the fork, nobody in the child will ever release it."""
-    join(start(), get.tool)
-    tool = declared(get.tool)
-    with tool._lock:
-        assert in_child(lambda: get.tool("A")) == "A!"
 
 
 def test_forks_under_load_never_hang_a_child(start, join, get):

@@ -34,7 +34,7 @@ class Shop:
     def __init__(self, stable_for: float = 30.0) -> None:
         self.state = "open"
         self.runs = 0
-        self.ran = Gate()
+        self.ran, self.added = Gate(), Gate()
         self.writing, self.may_end = Gate(), Gate()
         self.may_end.open()
 
@@ -48,7 +48,7 @@ class Shop:
         @speculate(effect="pure")
         def add(a: int, b: int) -> int:
             self.runs += 1
-            self.ran.open()
+            self.added.open()
             return a + b
 
         @speculate(effect="write", writes={"orders"})
@@ -201,7 +201,7 @@ def test_a_relayed_call_of_a_declared_write_holds_reads_back_as_well(endpoint, a
 
 
 def test_a_pure_tool_is_served_beside_a_write(endpoint, agent, shop):
-    endpoint.answers(both(CANCEL, ("add", {"a": 1, "b": 2}), shop.ran))
+    endpoint.answers(both(CANCEL, ("add", {"a": 1, "b": 2}), shop.added))
     assert agent.turn() == ["ok", 3]
     assert agent.proxy.claimed()[0]["outcome"] in SERVED
 

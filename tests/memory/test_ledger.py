@@ -94,7 +94,9 @@ async def test_long_texts_are_cut_and_text_of_any_kind_is_kept(database: str, tu
         {"duration_s": float("nan")},
     ],
 )
-async def test_a_row_that_does_not_fit_takes_no_other_row_with_it(database: str, turn: Row, bad: dict[str, Any]) -> None:
+async def test_a_row_that_does_not_fit_takes_no_other_row_with_it(
+    database: str, turn: Row, bad: dict[str, Any]
+) -> None:
     ledger = SqlLedger(database)
     for n in range(3):
         ledger.record("turns", turn(f"good{n}"))

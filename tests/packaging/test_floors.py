@@ -35,7 +35,7 @@ def imported(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 def faults(where: str, source: str) -> list[str]:
     """What is wrong with a module's imports; `where` is its path below the root."""
-    package, found = where.split("/")[0], []
+    package, found = where.split("/", maxsplit=1)[0], []
     for line, name in imported(ast.parse(source)):
         parts = name.split(".")
         if name.startswith("."):

@@ -16,7 +16,9 @@ HEAVY = ["torch", "transformers", "openai", "sqlalchemy", "aiohttp", "httpx", "p
 
 def run(code: str, cwd: Path, path: Path | None = None) -> str:
     environment = {**os.environ, **({"PYTHONPATH": str(path)} if path else {})}
-    done = subprocess.run([sys.executable, "-c", code], cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=cwd, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -16,6 +16,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ["memory", "proxy", "speculators", "tools_sandbox"]
 
+
 def command(*arguments: str | Path, cwd: Path = ROOT, path: str | Path = "") -> str:
     environment = {**os.environ, "PYTHONPATH": str(path)}
     done = subprocess.run(
@@ -65,8 +66,8 @@ def test_the_wheel_names_its_command_and_its_licence(wheel: Path) -> None:
 
 
 def test_the_source_archive_holds_code_tests_and_readme(built: Path) -> None:
-    names = tarfile.open(next(built.glob("agentspec_proxy-*.tar.gz"))).getnames()
-    below = {name.partition("/")[2] for name in names}
+    with tarfile.open(next(built.glob("agentspec_proxy-*.tar.gz"))) as archive:
+        below = {name.partition("/")[2] for name in archive.getnames()}
     for needed in ("pyproject.toml", "README.md", "LICENSE", "agentspec/calls.py", "proxy/cli.py", "tests/packaging"):
         assert any(name == needed or name.startswith(f"{needed}/") for name in below), needed
     assert [name for name in below if name.startswith((".venv", ".git/", "shared"))] == []

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 pytestmark = pytest.mark.anyio
 
 STREAM = (
-    b'data: {"id":"1","choices":[{"index":0,"delta":{"role":"assistant","content":"Z\xc3\xbcrich\xe2\x80\xa8"}}]}\r\n\r\n'
+    b'data: {"id":"1","choices":[{"index":0,"delta":{"content":"Z\xc3\xbcrich\xe2\x80\xa8"}}]}\r\n\r\n'
     b": keep-alive\n\n"
-    b'data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments":""}}]}}]}\n\n'
+    b'data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"id":"c","function":{"name":"f"}}]}}]}\n\n'
     b'data: {"choices":[{"index":0,"delta":{"tool_calls":[{"index":0,"function":{"arguments":"{}"}}]}}]}\n\n'
     b"data: this is no JSON\n\n"
     b'data: {"choices":[],"usage":{"prompt_tokens":3,"completion_tokens":2,"unknown":{"x":[1.0]}}}\n\n'

@@ -262,3 +262,13 @@ async def test_a_browser_page_may_not_open_the_channel(proxy: Any, more: str) ->
     key = "sec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
     wire.writer.write(f"GET /agentspec/channel HTTP/1.1\r\n{more}{upgrade}{key}\r\n".encode())
     assert b" 403 " in await wire.until(b"\r\n")
+
+
+async def test_a_body_sent_in_chunks_or_after_a_100_continue_arrives_whole(endpoint: Any, proxy: Any) -> None:
+    wire = await proxy.ask("/v1/x", method="POST", headers="transfer-encoding: chunked\r\nexpect: 100-continue\r\n")
+    assert b" 100 " in await wire.until(b"\r\n\r\n")
+    wire.writer.write(b"3\r\n{  \r\n1\r\n}\r\n0\r\n\r\n")
+    assert b" 200 " in await wire.until(b"\r\n\r\n")
+    assert endpoint.seen[0].body == b"{  }"
+    assert endpoint.seen[0].header(b"content-length") == [b"4"]
+    assert endpoint.seen[0].header(b"transfer-encoding") == endpoint.seen[0].header(b"expect") == []

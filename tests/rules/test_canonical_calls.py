@@ -22,7 +22,9 @@ NUMBER = {"properties": {"n": {"type": "number"}}}
 INTEGER = {"properties": {"n": {"type": "integer"}}}
 MAYBE = {"properties": {"n": {"anyOf": [{"type": "number"}, {"type": "null"}], "default": None}}}
 POINT = {
-    "$defs": {"Point": {"properties": {"x": {"type": "number"}, "unit": {"default": "m"}, "next": {"$ref": "#/$defs/Point"}}}},
+    "$defs": {
+        "Point": {"properties": {"x": {"type": "number"}, "unit": {"default": "m"}, "next": {"$ref": "#/$defs/Point"}}}
+    },
     "properties": {"p": {"$ref": "#/$defs/Point"}, "ps": {"items": {"$ref": "#/$defs/Point"}}},
 }
 
@@ -61,7 +63,9 @@ def test_the_canonical_text_is_stable(value: dict[str, Any]) -> None:
         ({}, {"a": {"b": 1.0}}, {"properties": {"a": {"default": {"b": 1}, "properties": {"b": {"type": "number"}}}}}),
     ],
 )
-def test_written_otherwise_yet_the_same_call(one: dict[str, Any], other: dict[str, Any], schema: dict[str, Any]) -> None:
+def test_written_otherwise_yet_the_same_call(
+    one: dict[str, Any], other: dict[str, Any], schema: dict[str, Any]
+) -> None:
     assert same_call(ToolCall("f", one), ToolCall("f", other, id="x"), schema)
 
 
@@ -114,5 +118,5 @@ def test_an_odd_schema_is_no_crash(schema: dict[str, Any]) -> None:
 @pytest.mark.parametrize("schema", [None, NUMBER, INTEGER, MAYBE])
 @pytest.mark.parametrize("number", ["1" + "0" * 400, "1e400", "-1e400"])
 def test_a_number_beyond_all_floats_is_no_crash(schema: dict[str, Any] | None, number: str) -> None:
-    value = json.loads('{"n": %s}' % number)
+    value = json.loads(f'{{"n": {number}}}')
     assert same_call(ToolCall("f", value), ToolCall("f", value), schema)

@@ -196,7 +196,9 @@ def test_nothing_that_an_endpoint_sends_raises(payload: Any) -> None:
     assert isinstance(events_of_answer(json.dumps(payload).encode()), list)
 
 
-@pytest.mark.parametrize("data", [b"\xff\xfe\n\n", b"data: " + b"[" * 100_000 + b"\n\n", b"<html>\n\n", b"data: \xed\xa0\x80\n\n"])
+@pytest.mark.parametrize(
+    "data", [b"\xff\xfe\n\n", b"data: " + b"[" * 100_000 + b"\n\n", b"<html>\n\n", b"data: \xed\xa0\x80\n\n"]
+)
 def test_no_bytes_raise(data: bytes) -> None:
     assert tell(data + raw(chunk({"content": "after"})))[-2:] == [TextDelta("after"), TurnEnd(None)]
     assert events_of_answer(data) == []

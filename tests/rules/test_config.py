@@ -119,14 +119,15 @@ def test_what_is_wrong_in_the_environment_is_named(monkeypatch: pytest.MonkeyPat
         "http://[::1/v1",
         "http://a b/v1",
         "v1",
-        " ",
     ],
 )
 def test_an_upstream_that_is_no_url_is_refused_at_start(url: str) -> None:
     assert "setting upstream" in refused({"upstream": url})
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:8000/v1", "https://api.openai.com/v1/", "http://[::1]:8/v1//", "http://h/v1\n"])
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:8000/v1", "https://api.openai.com/v1/", "http://[::1]:8/v1//", "http://h/v1\n"]
+)
 def test_an_upstream_keeps_no_slash_and_no_white_space_at_its_end(url: str) -> None:
     assert load({"upstream": url}).upstream == url.strip().rstrip("/")
 

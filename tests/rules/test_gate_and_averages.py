@@ -129,7 +129,10 @@ def test_a_mean_forgets() -> None:
     assert 0.9 < mean.value < 1.3
 
 
-@given(seen=st.lists(st.integers(0, 100), min_size=1, max_size=64), q=st.sampled_from([0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0]))
+@given(
+    seen=st.lists(st.integers(0, 100), min_size=1, max_size=64),
+    q=st.sampled_from([0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0]),
+)
 def test_a_quantile_is_the_nearest_rank(seen: list[int], q: float) -> None:
     quantile = Quantile()
     for value in seen:

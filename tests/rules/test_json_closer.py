@@ -62,7 +62,9 @@ def test_no_text_means_no_arguments(text: str) -> None:
     assert parse_arguments(text) == {}
 
 
-@pytest.mark.parametrize("text", ["null", "[]", "1", '"{}"', "{", "{]", "{} {}", "{'a': 1}", '{"a": ' + "9" * 5000 + "}"])
+@pytest.mark.parametrize(
+    "text", ["null", "[]", "1", '"{}"', "{", "{]", "{} {}", "{'a': 1}", '{"a": ' + "9" * 5000 + "}"]
+)
 def test_what_is_no_object_is_no_arguments(text: str) -> None:
     assert parse_arguments(text) is None
 

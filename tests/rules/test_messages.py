@@ -1,4 +1,4 @@
-"""What goes over the channel comes back the same; errors have the API's shape; declarations that contradict are told."""
+"""The channel's messages come back the same, errors have the API's shape, contradictions are told."""
 
 from __future__ import annotations
 
@@ -64,7 +64,9 @@ def test_a_declaration_survives_the_channel(spec: ToolSpec, loose: bool) -> None
     assert msgspec.json.decode(msgspec.json.encode(info), type=channel.ToolInfo).spec() == spec
 
 
-@pytest.mark.parametrize("frame", ["", "{", "[]", "{}", '{"type":"nope"}', '{"type":"ran"}', '{"type":"ask","ask":"x","bet":"b"}'])
+@pytest.mark.parametrize(
+    "frame", ["", "{", "[]", "{}", '{"type":"nope"}', '{"type":"ran"}', '{"type":"ask","ask":"x","bet":"b"}']
+)
 def test_what_is_no_message_is_a_decode_error(frame: str) -> None:
     for decode in (channel.decode_from_runtime, channel.decode_from_proxy):
         with pytest.raises(msgspec.DecodeError):
@@ -84,9 +86,13 @@ def test_a_newer_version_may_add_fields() -> None:
         (errors.UpstreamError("no", code="upstream_timeout", status=504), 504, "api_error", "upstream_timeout"),
     ],
 )
-def test_errors_that_an_agent_sees_have_the_apis_shape(error: errors.ApiError, status: int, kind: str, code: str) -> None:
+def test_errors_that_an_agent_sees_have_the_apis_shape(
+    error: errors.ApiError, status: int, kind: str, code: str
+) -> None:
     assert error.status == status
-    assert json.loads(json.dumps(error.body())) == {"error": {"message": "no", "type": kind, "param": None, "code": code}}
+    assert json.loads(json.dumps(error.body())) == {
+        "error": {"message": "no", "type": kind, "param": None, "code": code}
+    }
 
 
 def test_every_error_of_ours_has_one_root_and_bets_are_never_shown() -> None:

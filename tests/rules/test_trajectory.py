@@ -30,7 +30,9 @@ def calling(*calls: tuple[str, Any], **more: Any) -> dict[str, Any]:
 
 
 messages = st.one_of(
-    st.builds(lambda role, text: {"role": role, "content": text}, st.sampled_from(["system", "user", "assistant"]), texts),
+    st.builds(
+        lambda role, text: {"role": role, "content": text}, st.sampled_from(["system", "user", "assistant"]), texts
+    ),
     st.builds(lambda text: {"role": "tool", "tool_call_id": "c0", "content": text}, texts),
     st.builds(lambda name, value: calling((name, json.dumps(value))), texts, arguments),
 )

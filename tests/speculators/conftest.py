@@ -34,7 +34,9 @@ class Asked:
     gone: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def start(self, status: int = 200) -> None:
-        self.writer.write(f"HTTP/1.1 {status} x\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n".encode())
+        self.writer.write(
+            f"HTTP/1.1 {status} x\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n".encode()
+        )
         await self.writer.drain()
 
     async def say(self, *payloads: Any) -> None:
@@ -43,7 +45,9 @@ class Asked:
         await self.writer.drain()
 
     async def tell(self, *tokens: str, logprob: float | None = -0.1) -> None:
-        told = [{"content": [{"token": token, "logprob": logprob}]} if logprob is not None else None for token in tokens]
+        told = [
+            {"content": [{"token": token, "logprob": logprob}]} if logprob is not None else None for token in tokens
+        ]
         choices = [{"index": 0, "delta": {"content": t}, "logprobs": lp} for t, lp in zip(tokens, told, strict=True)]
         await self.say(*({"choices": [choice]} for choice in choices))
 
@@ -108,6 +112,20 @@ class Log:
     budget: int = 100
     closed: list[ProbeRecord] = field(default_factory=list)
     opened: int = 0
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def until(self, count: int, task: asyncio.Task[None], within_s: float = 2.0) -> None:
+        """Until so many probes are closed, or the speculator has stopped."""
+
+        async def closed() -> None:
+            while len(self.closed) < count:
+                self.changed.clear()
+                await self.changed.wait()
+
+        waiting = asyncio.ensure_future(closed())
+        done, _ = await asyncio.wait({waiting, task}, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+        assert done, "nothing happened"
 
     def worth_probing(self, turn: LiveTurn) -> bool:
         return self.opened < self.budget
@@ -118,6 +136,7 @@ class Log:
 
     def close_probe(self, turn: LiveTurn, probe: ProbeRecord) -> None:
         self.closed.append(probe)
+        self.changed.set()
 
 
 @pytest.fixture

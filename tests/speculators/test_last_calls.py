@@ -28,7 +28,9 @@ async def test_the_likeliest_call_is_offered_at_once(make_turn: Any) -> None:
     for call in (G, H, G):
         memory.learn("s", [F], call)
     function = {"name": "f", "arguments": '{ "a" : 1 }'}
-    turn = make_turn(messages=[{"role": "assistant", "tool_calls": [{"id": "x", "type": "function", "function": function}]}])
+    turn = make_turn(
+        messages=[{"role": "assistant", "tool_calls": [{"id": "x", "type": "function", "function": function}]}]
+    )
     offers: list[Prediction] = []
     await LastCallsSpeculator(memory).speculate(turn, offers.append)
     assert [(found.call, found.predictor) for found in offers] == [(G, "last_calls")]

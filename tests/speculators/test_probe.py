@@ -233,7 +233,7 @@ async def test_an_answer_that_is_no_call_offers_nothing_and_raises_nothing(
     turn = make_turn()
     run = Run(speculator, turn)
     turn.take(TextDelta("text"))
-    await asyncio.wait_for(_until(lambda: log.closed or run.task.done()), SOON)
+    await log.until(1, run.task)
     turn.end()
     await run.over()
     assert run.offers == []
@@ -268,7 +268,7 @@ async def test_after_three_refusals_in_a_row_the_model_is_left_alone(
         turn = make_turn()
         run = Run(speculator, turn)
         turn.take(TextDelta("text"))
-        await asyncio.wait_for(_until(lambda run=run, n=number: run.task.done() or len(log.closed) > n), SOON)
+        await log.until(number + 1, run.task)
         turn.end()
         await run.over()
     assert len(engine.probes) == 3
@@ -276,14 +276,10 @@ async def test_after_three_refusals_in_a_row_the_model_is_left_alone(
     other = make_turn(model="other")
     run = Run(speculator, other)
     other.take(TextDelta("text"))
-    await asyncio.wait_for(_until(lambda: len(engine.probes) == 4), SOON)
+    await log.until(4, run.task)
+    assert len(engine.probes) == 4
     other.end()
     await run.over()
-
-
-async def _until(true: Any) -> None:
-    while not true():
-        await asyncio.sleep(0.01)
 
 
 async def test_an_engine_that_is_away_costs_nothing_but_the_probe(
@@ -293,7 +289,7 @@ async def test_an_engine_that_is_away_costs_nothing_but_the_probe(
     turn = make_turn()
     run = Run(speculator, turn)
     turn.take(TextDelta("text"))
-    await asyncio.wait_for(_until(lambda: log.closed or run.task.done()), SOON)
+    await log.until(1, run.task)
     turn.end()
     await run.over()
     assert (run.offers, [probe.outcome for probe in log.closed]) == ([], ["upstream_unreachable"])
