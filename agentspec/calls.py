@@ -7,6 +7,7 @@ Same means: equal after omitted arguments took their schema's defaults, and numb
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -154,28 +155,35 @@ class JsonCloser:
 
     def feed(self, fragment: str) -> bool:
         """Take the next fragment; True as soon as the outermost object has closed."""
-        for char in fragment:
-            if self.closed:
-                break
-            self.end += 1
-            self._step(char)
-        return self.closed
+        if self.closed:
+            return True
+        skip = int(self._escaped and bool(fragment))
+        self._escaped = self._escaped and not fragment
+        for mark in _MARKS.finditer(fragment, skip):
+            position = mark.start()
+            if position < skip:
+                continue  # escaped
+            if mark[0] == "\\" and self._in_string:
+                skip = position + 2
+                self._escaped = skip > len(fragment)
+            elif self._closes(mark[0]):
+                self.end += position + 1
+                return True
+        self.end += len(fragment)
+        return False
 
-    def _step(self, char: str) -> None:
-        if self._in_string:
-            if self._escaped:
-                self._escaped = False
-            elif char == "\\":
-                self._escaped = True
-            elif char == '"':
-                self._in_string = False
-        elif char == '"':
-            self._in_string = True
-        elif char in "{[":
+    def _closes(self, mark: str) -> bool:
+        if mark == '"':
+            self._in_string = not self._in_string
+        elif not self._in_string and mark in "{[":
             self._depth += 1
-        elif char in "}]":
+        elif not self._in_string and mark in "}]":
             self._depth -= 1
             self.closed = self._depth == 0
+        return self.closed
+
+
+_MARKS = re.compile(r'["\\{}\[\]]')
 
 
 def parse_arguments(text: str) -> dict[str, Any] | None:

@@ -8,14 +8,29 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import datetime
+import decimal
+import enum
+import fractions
 import inspect
+import ipaddress
+import pathlib
+import re
 import typing
+import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal, NotRequired
 
-from pydantic import ConfigDict, PydanticSchemaGenerationError, PydanticUserError, TypeAdapter, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    PydanticSchemaGenerationError,
+    PydanticUserError,
+    TypeAdapter,
+    ValidationError,
+)
 from pydantic.fields import FieldInfo
 from typing_extensions import TypedDict  # pydantic refuses typing's before Python 3.12
 
@@ -126,7 +141,10 @@ class Signature:
         Raises:
             ToolRefused: the values do not validate or have no JSON form: such a call has no key.
         """
-        return self._arguments({name: value for name, value in bound.items() if name not in self._hidden})
+        given = {name: value for name, value in bound.items() if name not in self._hidden}
+        if not _may_be_read_again(given):
+            raise ToolRefused(f"{self.name}: an argument can be read only once, or is of a kind that has no key")
+        return self._arguments(given)
 
     def of_prediction(self, arguments: Mapping[str, Any], preferred: Form = Form.TYPED) -> Arguments:
         """The canonical form of a predicted call. `preferred` is how this tool was last called, where it matters.
@@ -185,6 +203,26 @@ def _validated_default(kind: Any, default: Any) -> Any:
         return TypeAdapter(kind).validate_python(copy.deepcopy(default))
     except Exception:
         return default
+
+
+_VALUES = (
+    *(str, bytes, int, float, bool, type(None), enum.Enum, datetime.date, datetime.time, datetime.timedelta),
+    *(datetime.tzinfo, decimal.Decimal, fractions.Fraction, uuid.UUID, pathlib.PurePath, re.Pattern),
+    *(ipaddress.IPv4Address, ipaddress.IPv6Address),
+)
+
+
+def _may_be_read_again(value: Any) -> bool:
+    """Whether validation leaves a value as it found it. Generators, iterators and open files are the tool's to read."""
+    if isinstance(value, _VALUES):
+        return True
+    if isinstance(value, dict):
+        return all(_may_be_read_again(item) for pair in value.items() for item in pair)
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return all(map(_may_be_read_again, value))
+    if isinstance(value, BaseModel) or dataclasses.is_dataclass(value):
+        return all(map(_may_be_read_again, vars(value).values())) if hasattr(value, "__dict__") else False
+    return type(value).__module__.partition(".")[0] in ("pydantic", "pydantic_core")
 
 
 def _ordered(value: Any) -> Any:

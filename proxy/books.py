@@ -171,31 +171,36 @@ class Books:
     def hear(self, link: RuntimeLink, message: channel.FromRuntime) -> None:
         """Act on a runtime's message."""
         if isinstance(message, channel.Ran):
-            self._ran(message)
+            self._ran(link, message)
         elif isinstance(message, channel.Refused):
-            self._settle_id(message.bet, "vetoed", message.reason)
+            self._settle_id(link, message.bet, "vetoed", message.reason)
         elif isinstance(message, channel.Ask):
             self._asked(link, message)
         elif isinstance(message, channel.Voided):
             for bet in message.bets:
-                self._settle_id(bet, message.outcome if message.outcome in OUTCOMES else "failed", message.reason)
+                self._settle_id(link, bet, message.outcome if message.outcome in OUTCOMES else "failed", message.reason)
         elif isinstance(message, channel.Claimed):
             self._claimed(link, message)
 
-    def _settle_id(self, bet_id: str, outcome: str, reason: str) -> None:
-        bet = self._open.get(bet_id)
+    def _bet_of(self, link: RuntimeLink, bet_id: str | None) -> Bet | None:
+        """An open bet of this runtime: nobody may speak for another's."""
+        bet = self._open.get(bet_id) if bet_id else None
+        return bet if bet is not None and bet.link is link else None
+
+    def _settle_id(self, link: RuntimeLink, bet_id: str, outcome: str, reason: str) -> None:
+        bet = self._bet_of(link, bet_id)
         if bet is not None:
             self.settle(bet, outcome, reason)
 
-    def _ran(self, message: channel.Ran) -> None:
-        bet = self._open.get(message.bet)
-        if bet is None or bet.link is None:
+    def _ran(self, link: RuntimeLink, message: channel.Ran) -> None:
+        bet = self._bet_of(link, message.bet)
+        if bet is None:
             return
         bet.latency_s = message.latency_s
         if message.error is not None:
             self.settle(bet, "failed", message.error)
             return
-        self._took(bet.link, bet.prediction.call.name, message.latency_s)
+        self._took(link, bet.prediction.call.name, message.latency_s)
 
     def _took(self, link: RuntimeLink, tool: str, latency_s: float) -> None:
         held = link.tools.get(tool)
@@ -216,8 +221,8 @@ class Books:
             self._asked(link, ask)
 
     def _grant(self, link: RuntimeLink, ask: channel.Ask) -> channel.Grant:
-        bet = self._open.get(ask.bet)
-        if bet is None or bet.link is not link:
+        bet = self._bet_of(link, ask.bet)
+        if bet is None:
             return channel.Grant(ask.ask, False, "this bet is settled already")
         if self._reads(bet) and link.writing():
             self.settle(bet, "stale", "a call that may write is going on")
@@ -226,7 +231,7 @@ class Books:
         return channel.Grant(ask.ask, True)
 
     def _claimed(self, link: RuntimeLink, message: channel.Claimed) -> None:
-        bet = self._open.get(message.bet) if message.bet else None
+        bet = self._bet_of(link, message.bet)
         turn = self._whose(link, message, bet)
         if turn is not None:
             link.send(channel.Session(message.claim, turn.trajectory))

@@ -77,7 +77,7 @@ def config_show(config: ConfigFile = None) -> None:
 
 
 @app.command()
-def traces(limit: Annotated[int, typer.Option(help="how many")] = 20, database: Database = None) -> None:
+def traces(limit: Annotated[int, typer.Option(help="how many", min=1)] = 20, database: Database = None) -> None:
     """List the latest trajectories."""
     from agentspec.memory.ledger import LedgerReader
     from agentspec.proxy.traces import listing

@@ -71,6 +71,8 @@ class TrajectoryIndex:
         whole = hashes[-1] if hashes else ""
         parents = self._parents(messages, hashes)
         supersedes = self._retried(whole) if retry else None
+        if supersedes is not None:
+            self._forget(supersedes)
         turn = Turn(secrets.token_hex(8), self._name(tenant, session, parents, supersedes), whole, len(messages))
         self._enter(turn)
         if len(parents) == 1:
@@ -85,8 +87,11 @@ class TrajectoryIndex:
         return []
 
     def _retried(self, whole: str) -> Turn | None:
-        known = self._by_prefix.get(whole)
-        return known[-1] if known else None
+        """The turn that a retry repeats: the only one of its messages without an answer, or the only one at all."""
+        known = [turn for turn in self._by_prefix.get(whole, ()) if not turn.continued]
+        waiting = [turn for turn in known if turn.answer is None or not turn.answer.answered]
+        candidates = waiting or known
+        return candidates[0] if len(candidates) == 1 else None
 
     @staticmethod
     def _name(tenant: str, session: str | None, parents: list[Turn], supersedes: Turn | None) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextvars
+import itertools
 import logging
 import threading
 import time
@@ -60,15 +61,19 @@ class Claim:
 
     def reserve(self) -> PendingRun | None:
         """Take a fitting run out of the table, so that no other claim gets it."""
-        if self.arguments is None or not self.tool.spec.effect.may_run_ahead or not self.runtime.active:
+        if self.arguments is None or not self.tool.spec.effect.may_run_ahead:
             return None
-        now = time.monotonic()
         owner = self.tool.owner(self.arguments, self.surroundings)
-        self.run, stale = self.runtime.table.take(self.tool, self.arguments, self.surroundings, owner, now)
-        self.runtime.discard_stale(stale)
-        if stale and self.run is None:
-            self.reason = "stale"
-        return self.run
+        for runtime in active_runtimes(self.tool):  # one, unless the process has connected to several proxies
+            now = time.monotonic()
+            self.run, stale = runtime.table.take(self.tool, self.arguments, self.surroundings, owner, now)
+            runtime.discard_stale(stale)
+            if self.run is not None:
+                self.runtime = runtime
+                return self.run
+            if stale:
+                self.reason = "stale"
+        return None
 
     def join_limit_s(self, run: PendingRun) -> float:
         """How long to wait for a run before hedging: until its start + q90 of its tool."""
@@ -105,18 +110,26 @@ class Claim:
             self.runtime.void(self.run, outcome, reason)
 
 
+_numbers = itertools.count(1)
+
+
+def active_runtimes(tool: DeclaredTool) -> list[Runtime]:
+    """The runtimes that hold this tool and have their proxy, the newest first."""
+    return sorted((r for r in list(tool.runtimes) if r.active), key=lambda r: r.began_s, reverse=True)
+
+
 def open_claim(tool: DeclaredTool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Claim | None:
     """Begin a claim; None where there is nobody to claim from or the call does not even fit the signature."""
     if running_ahead():
         return None  # a tool that calls a tool while it runs ahead: the agent has called neither
     try:
-        runtime = next((r for r in list(tool.runtimes) if r.active), None)
-        if runtime is None:
+        runtimes = active_runtimes(tool)
+        if not runtimes:
             return None
         bound = tool.signature.bind(args, kwargs)
         surroundings = tool.surroundings(bound)
         tool.seen_running()
-        claim = Claim(tool, runtime, None, surroundings, runtime.next_claim())
+        claim = Claim(tool, runtimes[0], None, surroundings, next(_numbers))
         claim.arguments = tool.signature.of_claim(bound)
         if claim.arguments.form is not Form.PLAIN:
             tool.last_form = claim.arguments.form

@@ -61,6 +61,7 @@ class Runtime:
     def __init__(self, tier: Tier, tools: Iterable[DeclaredTool] | None = None) -> None:
         if tools is None:
             follow(self)
+        self.began_s = time.monotonic()
         self._tier = tier
         self._fixed = None if tools is None else list(tools)
         self._base = contextvars.copy_context()
@@ -240,10 +241,6 @@ class Runtime:
             while len(self._recent) > 256:
                 self._recent.popitem(last=False)
         self.report(report)
-
-    def next_claim(self) -> int:
-        """A number for a real call."""
-        return next(self._tickets)
 
     def sweep(self) -> None:
         """Drop what nobody claimed in time."""

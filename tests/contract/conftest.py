@@ -11,8 +11,11 @@ import openai
 import pytest
 
 import agentspec
+from agentspec.calls import ToolCall
 from agentspec.tools_sandbox.connect import Connection
-from tests.contract.support import Agent, Endpoint, Proxy
+from tests.contract.scripted import Endpoint, Gate, asks_for
+from tests.contract.shop import GUESS, Shop
+from tests.contract.support import Agent, Guesses, Proxy, undeclared
 
 
 @pytest.fixture(scope="session")
@@ -75,3 +78,34 @@ def client_of(cleanup: ExitStack) -> Callable[[Connection], openai.OpenAI]:
 def agent_of(client_of: Callable[[Connection], openai.OpenAI]) -> Callable[..., Agent]:
     """agent_of(runtime, *tools): an agent that holds these tools and talks through this runtime."""
     return lambda runtime, *tools, **options: Agent(client_of(runtime), tools, **options)
+
+
+@pytest.fixture
+def ready(endpoint, start, join, agent_of):
+    """ready(tool, gate): a proxy whose model has asked for get("A") after the gate; and the agent."""
+
+    def made(tool: Any, gate: Gate) -> tuple[Any, Any]:
+        guess = ToolCall("get", {"key": "A"})
+        proxy = start(Guesses(lambda turn: [guess] if len(turn.request.messages) == 1 else []))
+        agent = agent_of(join(proxy, tool), tool)
+        endpoint.answers(asks_for("get", {"key": "A"}, after=gate))
+        assert agent.think()
+        return proxy, agent
+
+    return made
+
+
+@pytest.fixture
+def shop() -> Shop:
+    return Shop()
+
+
+@pytest.fixture
+def agent(start, join, agent_of, shop) -> Agent:
+    """An agent of the shop whose first two calls are guessed, and its proxy as `agent.proxy`."""
+    proxy = start(Guesses(GUESS, ToolCall("add", {"a": 1, "b": 2})))
+    tools = [shop.get_order, shop.add, shop.close_order, shop.send_mail, shop.launch]
+    found = agent_of(join(proxy, *tools), *tools)
+    found.proxy = proxy
+    undeclared(found, "cancel", shop.cancel)
+    return found

@@ -12,7 +12,8 @@ import pytest
 
 from agentspec import speculate
 from agentspec.calls import ToolCall
-from tests.contract.support import Gate, Guesses, asks_for, eventually
+from tests.contract.scripted import Gate, asks_for, eventually
+from tests.contract.support import Guesses
 
 SERVED = ("hit", "joined")
 

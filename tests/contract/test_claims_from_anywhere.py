@@ -1,4 +1,4 @@
-"""Claims from threads, loops and frameworks' executors; joins, hedges, failures and cancellations."""
+"""Claims from threads, loops and frameworks' executors; calls that meet a run that is not over yet."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ import pytest
 
 from agentspec import speculate
 from agentspec.calls import ToolCall
-from tests.contract.support import Gate, Guesses, asks_for, eventually
+from tests.contract.scripted import Gate, asks_for, eventually
+from tests.contract.support import Guesses
 
 SERVED = ("hit", "joined")
-GUESS = Guesses(lambda turn: [ToolCall("get", {"key": "A"})] if len(turn.request.messages) == 1 else [])
 
 
 class Get:
@@ -39,20 +39,6 @@ class Get:
             return f"{key}{number}"
 
         self.tool = get
-
-
-@pytest.fixture
-def ready(endpoint, start, join, agent_of):
-    """ready(tool, gate): a proxy whose model has asked for get("A") after the gate; and the agent."""
-
-    def made(tool: Any, gate: Gate) -> tuple[Any, Any]:
-        proxy = start(GUESS)
-        agent = agent_of(join(proxy, tool), tool)
-        endpoint.answers(asks_for("get", {"key": "A"}, after=gate))
-        assert agent.think()
-        return proxy, agent
-
-    return made
 
 
 def in_bare_thread(function: Callable[..., Any]) -> Any:
@@ -177,7 +163,7 @@ def test_a_tool_known_to_be_fast_is_not_waited_for_longer_than_it_takes(endpoint
             hold.wait(8.0)
         return key
 
-    proxy = start(GUESS)
+    proxy = start(Guesses(ToolCall("get", {"key": "A"})))
     agent = agent_of(join(proxy, get), get)
     for _ in range(5):
         get("warm-up")
@@ -187,86 +173,6 @@ def test_a_tool_known_to_be_fast_is_not_waited_for_longer_than_it_takes(endpoint
     assert get("A") == "A"
     assert time.monotonic() - started < 0.25  # it takes no time; without measurements it would be a quarter second
     hold.open()
-
-
-class Flaky(Exception):
-    pass
-
-
-def test_a_run_ahead_that_raised_is_run_again(ready):
-    runs: list[int] = []
-    failed = Gate()
-
-    @speculate(effect="read", stable_for=30.0)
-    def get(key: str) -> str:
-        runs.append(1)
-        if len(runs) == 1:
-            failed.open()
-            raise Flaky("once")
-        return "well"
-
-    proxy, _ = ready(get, failed)
-    assert get("A") == "well"
-    assert len(runs) == 2
-    (bet,) = proxy.settled()
-    assert (bet["outcome"], "once" in bet["reason"]) == ("failed", True)
-
-
-@pytest.mark.parametrize("error", [Flaky("always"), SystemExit(2), KeyboardInterrupt()])
-def test_an_exception_of_the_real_call_reaches_the_agent_as_it_is(ready, error):
-    runs: list[int] = []
-    failed = Gate()
-
-    @speculate(effect="read", stable_for=30.0)
-    def get(key: str) -> str:
-        runs.append(1)
-        failed.open()
-        raise error
-
-    ready(get, failed)
-    with pytest.raises(type(error)) as caught:
-        get("A")
-    assert caught.value is error
-    assert len(runs) == 2  # once ahead, once really
-
-
-def test_an_exception_without_a_guess_comes_from_one_run(endpoint, start, join, agent_of):
-    runs: list[int] = []
-
-    @speculate(effect="read", stable_for=30.0)
-    def get(key: str) -> str:
-        runs.append(1)
-        raise Flaky
-
-    proxy = start()
-    agent = agent_of(join(proxy, get), get)
-    endpoint.answers(asks_for("get", {"key": "A"}))
-    with pytest.raises(Flaky):
-        agent.turn()
-    assert len(runs) == 1
-
-
-def test_a_call_that_does_not_fit_fails_as_python_says(start, join):
-    get = Get()
-    join(start(), get.tool)
-    with pytest.raises(TypeError, match="missing 1 required positional argument"):
-        get.tool()
-    with pytest.raises(TypeError, match="unexpected keyword argument 'kee'"):
-        get.tool("A", kee=1)
-    assert get.threads == []
-
-
-def test_a_result_that_can_be_used_only_once_is_not_handed_over(ready):
-    ran = Gate()
-
-    @speculate(effect="read", stable_for=30.0)
-    def get(key: str) -> Any:
-        ran.open()
-        return (i for i in range(3))
-
-    proxy, _ = ready(get, ran)
-    assert list(get("A")) == [0, 1, 2]
-    assert [bet["outcome"] for bet in proxy.settled()] == ["failed"]
 
 
 def test_what_a_run_does_to_its_arguments_stays_with_it(endpoint, start, join, agent_of):

@@ -15,7 +15,8 @@ import agentspec
 from agentspec import speculate
 from agentspec.calls import ToolCall
 from agentspec.errors import ConfigError
-from tests.contract.support import Gate, Guesses, asks_for, undeclared
+from tests.contract.scripted import Gate, asks_for
+from tests.contract.support import Guesses, undeclared
 
 READ = {"effect": "read", "stable_for": 30.0}
 
@@ -189,7 +190,7 @@ def test_a_tool_that_nobody_declared_is_never_run_ahead(endpoint, start, join, a
 
     proxy = start(Guesses(ToolCall("cancel", {"order_id": "A1"})))
     agent = agent_of(join(proxy, other), other)
-    undeclared(agent, "cancel", lambda order_id: runs.append(order_id))
+    undeclared(agent, "cancel", runs.append)
     endpoint.answers([0.1, *asks_for("cancel", {"order_id": "A1"})])
     agent.think()
     assert runs == []

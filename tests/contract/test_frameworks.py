@@ -19,7 +19,8 @@ from langgraph.prebuilt import InjectedState, ToolNode
 
 from agentspec import speculate
 from agentspec.calls import ToolCall
-from tests.contract.support import Gate, Guesses, asks_for, eventually, speaks
+from tests.contract.scripted import Gate, asks_for, eventually, speaks
+from tests.contract.support import Guesses
 
 SERVED = ("hit", "joined")
 
@@ -106,7 +107,9 @@ def test_a_tool_of_openai_agents_runs_ahead(endpoint, start, join, orders):
 
 
 def test_an_async_tool_of_openai_agents_runs_ahead_from_its_second_call(endpoint, start, join, orders):
-    proxy = start(Guesses(lambda t: [ToolCall("get_order_async", {"order_id": "A1"})] if len(t.request.messages) == 4 else []))
+    proxy = start(
+        Guesses(lambda t: [ToolCall("get_order_async", {"order_id": "A1"})] if len(t.request.messages) == 4 else [])
+    )
     runtime = join(proxy, orders.get_order_async)
     endpoint.script = turns("get_order_async", {"order_id": "A1"}, None, orders.ran[1])
     assert run_openai_agent(runtime, [function_tool(orders.get_order_async)]) == "Shipped."

@@ -9,7 +9,8 @@ import pytest
 
 from agentspec import speculate
 from agentspec.calls import ToolCall
-from tests.contract.support import Gate, Guesses, asks_for
+from tests.contract.scripted import Gate, asks_for
+from tests.contract.support import Guesses
 from tests.contract.test_keys import Address, Color, Order
 
 SERVED = ("hit", "joined")
@@ -66,7 +67,9 @@ def outcome(endpoint, start, join, agent_of, tools):
 
 HIT, MISS = (True, 1), (False, 2)
 ORDER = {"id": 7, "price": 3, "color": "blue", "due": "2024-05-06T07:08:09Z", "to": {"street": "s"}}
-MODEL = Order(id=7, price=3.0, color=Color.BLUE, due=dt.datetime(2024, 5, 6, 7, 8, 9, tzinfo=dt.UTC), to=Address(street="s"))
+MODEL = Order(
+    id=7, price=3.0, color=Color.BLUE, due=dt.datetime(2024, 5, 6, 7, 8, 9, tzinfo=dt.UTC), to=Address(street="s")
+)
 DAY = dt.date(2024, 2, 29)
 
 CASES = {
@@ -166,7 +169,7 @@ def test_arguments_by_position_only(endpoint, start, join, agent_of):
 
     proxy = start(Guesses(ToolCall("search", {"query": "x", "limit": 5})))
     agent = agent_of(join(proxy, search), search)
-    agent.tools["search"] = lambda query, limit: search(query, limit)
+    agent.tools["search"] = lambda **given: search(*given.values())
     endpoint.answers(asks_for("search", {"query": "x", "limit": 5}, after=ran))
     assert agent.turn() == ["5 of x"]
     assert proxy.claimed()[0]["outcome"] in SERVED

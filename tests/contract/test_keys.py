@@ -1,4 +1,4 @@
-"""When are two calls the same? Predictions are JSON, claims are Python objects; both sides must agree, and only then."""
+"""When are two calls the same? Predictions are JSON, claims are Python objects; both sides must agree."""
 
 from __future__ import annotations
 
@@ -179,13 +179,16 @@ def test_a_prediction_that_does_not_fit_is_refused(function, bad):
         Signature(function).of_prediction(bad)
 
 
+NO_PIN = SecretStr("0")
+
+
 class Login(BaseModel):
     name: str
     password: SecretStr
     token: str = Field("", exclude=True)
 
 
-def enter(login: Login, pin: SecretStr = SecretStr("0")) -> str:
+def enter(login: Login, pin: SecretStr = NO_PIN) -> str:
     return ""
 
 
@@ -248,7 +251,7 @@ def test_not_a_number_never_matches_by_accident(value):
     assert not same(arguments_of(scale, x=value), arguments_of(scale, x=1e308))
 
 
-def bounded(x: Annotated[int, Field(ge=0)] = Field(3), names: list[str] = Field(default_factory=list)) -> None:
+def bounded(x: Annotated[int, Field(ge=0)] = Field(3), names: list[str] = Field(default_factory=list)) -> None:  # noqa: B008
     return None
 
 

@@ -12,18 +12,8 @@ import pytest
 from agentspec import speculate
 from agentspec.calls import ToolCall
 from agentspec.protocols import Prediction
-from tests.contract.support import (
-    DONE,
-    Gate,
-    Guesses,
-    asks_for,
-    call,
-    calls_end,
-    event,
-    eventually,
-    say,
-    speaks,
-)
+from tests.contract.scripted import DONE, Gate, asks_for, call, calls_end, event, eventually, say, speaks
+from tests.contract.support import Guesses
 
 SERVED = ("hit", "joined")
 OUTCOMES = {"hit", "joined", "miss", "stale", "failed", "vetoed", "unclaimed"}

@@ -12,7 +12,8 @@ from agents import RunContextWrapper
 
 from agentspec import speculate
 from agentspec.calls import ToolCall
-from tests.contract.support import Gate, Guesses, asks_for, eventually
+from tests.contract.scripted import Gate, asks_for, eventually
+from tests.contract.support import Guesses
 
 user: contextvars.ContextVar[str] = contextvars.ContextVar("user")
 SERVED = ("hit", "joined")

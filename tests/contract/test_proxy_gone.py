@@ -22,7 +22,8 @@ import agentspec
 from agentspec import speculate
 from agentspec.calls import ToolCall
 from agentspec.memory.ledger import LedgerReader
-from tests.contract.support import Agent, Gate, Guesses, Proxy, asks_for, call, calls_end, eventually, say, speaks
+from tests.contract.scripted import Gate, asks_for, call, calls_end, eventually, say, speaks
+from tests.contract.support import Agent, Guesses, Proxy
 
 SERVED = ("hit", "joined")
 
@@ -193,7 +194,9 @@ def test_without_any_proxy_a_named_endpoint_is_used(endpoint, get, cleanup):
     runtime = agentspec.connect("http://127.0.0.1:9", tools=[get.tool], endpoint=endpoint.url, wait_s=0.1)
     cleanup.callback(runtime.close)
     with runtime.http_client() as client:
-        answer = client.post(f"{runtime.base_url}/chat/completions", json={"model": "m", "messages": [], "stream": True})
+        answer = client.post(
+            f"{runtime.base_url}/chat/completions", json={"model": "m", "messages": [], "stream": True}
+        )
     assert answer.status_code == 200
     assert endpoint.exchanges[0].path == "/v1/chat/completions"
 

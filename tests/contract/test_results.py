@@ -6,7 +6,8 @@ import pytest
 
 from agentspec import speculate
 from agentspec.calls import ToolCall
-from tests.contract.support import Gate, Guesses, asks_for, speaks
+from tests.contract.scripted import Gate, asks_for, speaks
+from tests.contract.support import Guesses
 
 SERVED = {"hit", "joined"}
 

@@ -14,20 +14,8 @@ import pytest
 from agentspec import speculate
 from agentspec.calls import ToolCall
 from agentspec.protocols import Prediction
-from tests.contract.support import (
-    DONE,
-    Agent,
-    Gate,
-    Guesses,
-    Reply,
-    asks_for,
-    call,
-    calls_end,
-    event,
-    eventually,
-    say,
-    speaks,
-)
+from tests.contract.scripted import DONE, Gate, Reply, asks_for, call, calls_end, event, eventually, say, speaks
+from tests.contract.support import Agent, Guesses
 
 ODD_STREAM = [
     b": a comment\r\n\r\n",
@@ -137,9 +125,7 @@ def speculators() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize(("chosen", "settings"), speculators())
-def test_the_bytes_are_the_endpoints_whatever_speculators_do(
-    endpoint, start, join, agent_of, tool, chosen, settings
-):
+def test_the_bytes_are_the_endpoints_whatever_speculators_do(endpoint, start, join, agent_of, tool, chosen, settings):
     proxy = start(*chosen, **settings)
     runtime = join(proxy, tool)
     agent = agent_of(runtime, tool)

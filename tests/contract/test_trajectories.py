@@ -14,7 +14,8 @@ from websockets.sync.client import connect as ws_connect
 
 from agentspec import channel, speculate
 from agentspec.calls import ToolCall
-from tests.contract.support import Agent, Gate, Guesses, asks_for, eventually, speaks
+from tests.contract.scripted import Gate, asks_for, eventually, speaks
+from tests.contract.support import Agent, Guesses
 
 SERVED = ("hit", "joined")
 
@@ -193,7 +194,9 @@ def test_an_unknown_runtime_is_a_plain_relay(endpoint, start, join, agent_of, ge
 def test_a_runtime_in_a_header_is_found(endpoint, start, join, client_of, get):
     proxy = start(Guesses(by_length))
     runtime = join(proxy, get.tool)
-    client = client_of(runtime).copy(base_url=f"{proxy.url}/v1", http_client=httpx.Client(), default_headers=runtime.headers)
+    client = client_of(runtime).copy(
+        base_url=f"{proxy.url}/v1", http_client=httpx.Client(), default_headers=runtime.headers
+    )
     endpoint.script = script(get)
     assert Agent(client, [get.tool]).turn() == ["k1!"]
     assert proxy.claimed()[0]["outcome"] in SERVED

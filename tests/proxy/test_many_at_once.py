@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import resource
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -64,3 +67,25 @@ async def test_a_connection_is_kept_and_used_again(endpoint: Any, proxy: Any, ch
         wire.writer.write(head + body)
     await wire.until(b'{"hello": 1}')
     assert len({id(seen.wire) for seen in endpoint.seen}) == 1
+
+
+async def test_long_conversations_do_not_stay_in_memory(endpoint: Any, proxy: Any) -> None:
+    def held_mb() -> float:
+        gc.collect()
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * resource.getpagesize() / 2**20
+
+    async def talk(number: int) -> None:
+        messages = [{"role": "user", "content": f"{number} " + "x" * 2**21}]
+        body = json.dumps({"model": "m", "messages": messages}).encode()
+        wire = await proxy.ask("/v1/chat/completions", body)
+        await wire.until(b'{"hello": 1}')
+        wire.close()
+        endpoint.seen.clear()
+
+    for number in range(10):
+        await talk(number)
+    before = held_mb()
+    for number in range(10, 130):
+        await talk(number)
+    assert held_mb() - before < 120, "120 turns of 2 MB are over; the proxy should have let go of them"

@@ -1,0 +1,105 @@
+"""A relayed call of a tool that may write holds reads back until its result is in a request."""
+
+from __future__ import annotations
+
+import copy
+
+import httpx
+import pytest
+
+from tests.contract.scripted import Gate, asks_for, call, calls_end, event, eventually, say
+from tests.contract.shop import CANCEL, GET, SERVED, both
+from tests.contract.support import Agent, undeclared
+
+
+def test_cancel_then_get_in_one_turn_reads_after_the_cancel(endpoint, agent, shop):
+    endpoint.answers(both(CANCEL, GET, shop.ran))
+    assert agent.turn() == ["ok", "A1 cancelled"]
+
+
+def test_get_then_cancel_in_one_turn_hands_over_nothing_read_ahead(endpoint, agent, shop):
+    """The agent may run the two in any order, or side by side."""
+    endpoint.answers(both(GET, CANCEL, shop.ran))
+    get, _ = agent.think()
+    shop.cancel("A1")
+    assert agent.act([get]) == ["A1 cancelled"]
+    assert [b["outcome"] for b in agent.proxy.settled(2) if b["tool"] == "get_order"] == ["stale"]
+
+
+@pytest.mark.parametrize("name", ["close_order", "launch", "send_mail"])
+def test_a_relayed_call_of_a_declared_write_holds_reads_back_as_well(endpoint, agent, shop, name):
+    endpoint.answers(both((name, {"order_id": "A1"}), GET, shop.ran))
+    agent.think()
+    assert "get_order" not in {c["tool"] for c in agent.proxy.claims() if c["outcome"] in SERVED}
+    assert [b["outcome"] for b in agent.proxy.settled(2) if b["tool"] == "get_order"] == ["stale"]
+
+
+def test_a_pure_tool_is_served_beside_a_write(endpoint, agent, shop):
+    endpoint.answers(both(CANCEL, ("add", {"a": 1, "b": 2}), shop.added))
+    assert agent.turn() == ["ok", 3]
+    assert agent.proxy.claimed()[0]["outcome"] in SERVED
+
+
+def test_reads_are_served_again_once_the_writes_result_is_in_a_request(endpoint, agent, shop):
+    endpoint.answers(asks_for(*CANCEL, id="c0"), asks_for(*GET, after=shop.ran, id="c1"), [event({}, "stop")])
+    assert agent.turn() == ["ok"]
+    shop.ran = Gate()
+    endpoint.script = lambda exchange, number: asks_for(*GET, after=shop.ran, id="c1")
+    assert agent.turn() == ["A1 cancelled"]
+    assert agent.proxy.claimed()[-1]["outcome"] in SERVED
+
+
+def test_reads_stay_back_while_another_trajectory_writes(endpoint, agent, shop, agent_of, client_of):
+    """Two conversations in one process: the other one's cancel has been relayed, its result has not been told."""
+    endpoint.answers(asks_for(*CANCEL), [say("x"), 0.2, *call(*GET), *calls_end()])
+    other = Agent(agent.client, [shop.get_order], question="another conversation")
+    undeclared(other, "cancel", shop.cancel)
+    other.think()
+    calls = agent.think()
+    shop.cancel("A1")
+    assert agent.act(calls) == ["A1 cancelled"]
+    assert "get_order" not in {c["tool"] for c in agent.proxy.claimed() if c["outcome"] in SERVED}
+
+
+def test_a_write_of_another_trajectory_voids_a_read_that_waits_for_its_claim(endpoint, agent, shop):
+    endpoint.answers(asks_for(*GET, after=shop.ran), asks_for(*CANCEL))
+    calls = agent.think()
+    other = Agent(agent.client, [shop.get_order], question="another conversation")
+    undeclared(other, "cancel", shop.cancel)
+    assert other.turn() == ["ok"]
+    assert agent.act(calls) == ["A1 cancelled"]
+
+
+def served_again(endpoint, agent, shop) -> bool:
+    """Whether another conversation of the process gets its read ahead of time."""
+    shop.ran = Gate()
+    endpoint.script = lambda exchange, number: asks_for(*GET, after=shop.ran, id="again")
+    Agent(agent.client, [shop.get_order], question="another conversation").turn()
+    return agent.proxy.claimed()[-1]["outcome"] in SERVED
+
+
+def test_a_write_that_the_client_did_not_wait_for_does_not_hold_reads_back(endpoint, agent, shop):
+    """The connection was closed in the middle of the call: nobody can make it."""
+    endpoint.answers([say("x"), *call(*CANCEL)[:2], Gate()])
+    body = {"model": "m", "messages": agent.messages, "tools": agent.schemas, "stream": True}
+    headers = {"authorization": "Bearer k"}
+    with httpx.stream("POST", f"{agent.client.base_url}chat/completions", json=body, headers=headers) as answer:
+        seen = b""
+        for chunk in answer.iter_raw():
+            seen += chunk
+            if b"cancel" in seen:
+                break
+    eventually(lambda: endpoint.exchanges[0].cancelled.is_open)
+    assert served_again(endpoint, agent, shop)
+
+
+def test_a_write_that_a_retry_asks_for_anew_does_not_hold_reads_back_for_ever(endpoint, agent, shop):
+    """The client gave the first answer up, asked again, and told the result of the second answer's call."""
+    endpoint.answers(asks_for(*CANCEL, id="c0"), asks_for(*CANCEL, id="c1"), [event({}, "stop")])
+    messages = copy.deepcopy(agent.messages)
+    agent.think()
+    agent.messages, agent.headers = messages, {"x-stainless-retry-count": "1"}
+    agent.turn()
+    agent.headers = {}
+    agent.think()
+    assert served_again(endpoint, agent, shop)
