@@ -44,7 +44,7 @@ bench: setup
 
 # the reference of the command line, written from the program itself; and the examples in the docstrings, checked
 docs: setup
-	$(BIN)/python docs/write_reference.py
+	$(BIN)/typer agentspec.proxy.cli utils docs --name agentspec --title "The command line" --output docs/cli.md
 	$(BIN)/python -m pytest -q --doctest-modules agentspec/calls.py agentspec/sse.py agentspec/effects.py agentspec/averages.py
 
 clean:

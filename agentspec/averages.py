@@ -76,6 +76,7 @@ class Averages:
         self._call_at: defaultdict[Hashable, Mean] = defaultdict(lambda: Mean(prior=3.0, weight=0.5))
         self._probe: defaultdict[Hashable, Mean] = defaultdict(lambda: Mean(prior=0.5, weight=0.5))
         self._hits: defaultdict[Hashable, Mean] = defaultdict(lambda: Mean(prior=0.6, weight=2.0))
+        self._again: defaultdict[Hashable, Mean] = defaultdict(lambda: Mean(prior=0.2, weight=2.0))
         self._calls: defaultdict[Hashable, Mean] = defaultdict(lambda: Mean(prior=0.8, weight=1.0))
 
     def tool_latency(self, tool: str, fingerprint: str) -> Mean:
@@ -93,6 +94,10 @@ class Averages:
     def hit_rate(self, predictor: str, tool: str) -> Mean:
         """Share of a predictor's guesses of a tool that were made exactly."""
         return self._hits[predictor, tool]
+
+    def again_rate(self, predictor: str, tool: str) -> Mean:
+        """The same for guesses of a call that was made already since the user spoke: agents seldom repeat one."""
+        return self._again[predictor, tool]
 
     def call_rate(self, tenant: str, model: str, depth: int) -> Mean:
         """Share of turns that call a tool at all, by how many calls came since the user spoke."""

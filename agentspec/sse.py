@@ -35,6 +35,11 @@ class SseDecoder:
         self._first = True
         self._after_cr = False
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of a line and an event that are not complete yet."""
+        return len(self._pending) + sum(map(len, self._data))
+
     def feed(self, chunk: bytes) -> list[ServerSentEvent]:
         """Take the next bytes and return the events that they completed."""
         events: list[ServerSentEvent] = []

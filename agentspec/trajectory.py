@@ -121,9 +121,10 @@ def call_ids(messages: Sequence[Message]) -> frozenset[str]:
 
 def depth(messages: Sequence[Message]) -> int:
     """How many times the agent has called tools since the user last spoke."""
-    count = 0
-    for message in reversed(messages):
-        if message.get("role") == "user":
-            break
-        count += bool(message.get("tool_calls"))
-    return count
+    return sum(bool(message.get("tool_calls")) for message in since_the_user_spoke(messages))
+
+
+def since_the_user_spoke(messages: Sequence[Message]) -> Sequence[Message]:
+    """The messages after the user's last one."""
+    last = next((i for i in range(len(messages) - 1, -1, -1) if messages[i].get("role") == "user"), -1)
+    return messages[last + 1 :]

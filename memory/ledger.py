@@ -109,7 +109,7 @@ def open_engine(url: str) -> sa.Engine:
         parsed = sa.make_url(url)
         if parsed.get_backend_name() == "sqlite" and parsed.database and parsed.database != ":memory:":
             Path(parsed.database).expanduser().parent.mkdir(parents=True, exist_ok=True)
-        engine = sa.create_engine(parsed)
+        engine = sa.create_engine(parsed, pool_pre_ping=True)
         if parsed.get_backend_name() == "sqlite":
             event.listen(engine, "connect", _tune_sqlite)
         _create_tables(engine)

@@ -16,7 +16,17 @@ from collections.abc import Awaitable, Callable
 
 from agentspec import channel
 from agentspec.errors import ApiError, RequestError
-from agentspec.proxy.asgi import ClientGone, Receive, Scope, Send, header, read_body, send_error, send_json
+from agentspec.proxy.asgi import (
+    ClientGone,
+    Receive,
+    Scope,
+    Send,
+    foreign_host,
+    header,
+    read_body,
+    send_error,
+    send_json,
+)
 from agentspec.proxy.channel_server import serve_channel
 from agentspec.proxy.relay import answer
 from agentspec.proxy.turn import Deps, hold_reads, serve_turn, upstream_request
@@ -54,6 +64,7 @@ class App:
 
     async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
         runtime, path = _split(scope["path"])
+        self._guard_our_key(scope)
         if path == "/v1/chat/completions" and scope["method"] == "POST":
             await serve_turn(scope, receive, send, self._deps, runtime)
         elif path.startswith("/v1/"):
@@ -70,6 +81,20 @@ class App:
                 code="not_found",
                 status=404,
             )
+
+    def _guard_our_key(self, scope: Scope) -> None:
+        """With a key of ours for the endpoint, no web page may spend it.
+
+        Raises:
+            RequestError: the request comes from a browser page, or under a borrowed name.
+        """
+        if self._deps.settings.upstream_key is None:
+            return
+        if header(scope["headers"], b"origin") is not None or foreign_host(scope["headers"]) is not None:
+            message = (
+                "with upstream_key set, requests of browser pages and under other names than localhost are refused"
+            )
+            raise RequestError(message, code="forbidden", status=403)
 
     async def _pass_through(self, scope: Scope, receive: Receive, send: Send) -> None:
         body = await read_body(receive, self._deps.settings.max_body_bytes)

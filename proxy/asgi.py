@@ -81,6 +81,16 @@ def header(headers: Headers, name: bytes) -> str | None:
     return None
 
 
+_LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
+
+
+def foreign_host(headers: Headers) -> str | None:
+    """The `Host` that a request names, if it is not this machine: a page that borrowed a name (DNS rebinding)."""
+    host = header(headers, b"host") or ""
+    name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
+    return None if name in _LOOPBACK_NAMES else host
+
+
 async def send_json(send: Send, status: int, body: Any, headers: Headers = ()) -> None:
     """Answer with a JSON body."""
     raw = msgspec.json.encode(body)

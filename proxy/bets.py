@@ -7,87 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 
-from agentspec.averages import Averages
+from agentspec.averages import Mean
 from agentspec.calls import ToolCall, same_call
 from agentspec.events import CallComplete, CallNamed, OtherChoiceCalls, TurnEvent
 from agentspec.gate import Bet as Question
-from agentspec.gate import Policy, Verdict, worth_probing, worth_running
-from agentspec.protocols import Headers, Ledger, LiveTurn, NextCalls, Prediction, ProbeRecord, Speculator
-from agentspec.proxy.books import Bet, Books
+from agentspec.gate import Verdict, worth_running
+from agentspec.protocols import Headers, Prediction, Speculator
+from agentspec.proxy.books import Bet
+from agentspec.proxy.desk import EAGER, Desk
 from agentspec.proxy.live import AnswerDecoder, Live
 from agentspec.proxy.runtimes import UNSEEN, RuntimeLink
-from agentspec.trajectory import calls_of, depth
+from agentspec.trajectory import calls_of, depth, since_the_user_spoke
 
 log = logging.getLogger("agentspec.bets")
-
-EAGER = "eager"
-"""Predictor name of calls that are known, not guessed: their JSON has closed and more of the answer is to come."""
-
-
-@dataclass(slots=True)
-class Desk:
-    """What all turns share: the books, the measured averages, the policy, who predicts and who remembers."""
-
-    books: Books
-    averages: Averages
-    policy: Policy
-    ledger: Ledger
-    memory: NextCalls
-    speculators: Sequence[Speculator]
-    write_window_s: float
-    _logged: set[str] = field(default_factory=set)
-
-    def fault(self, who: str, error: BaseException) -> None:
-        """A speculator failed: one line for each kind, and a counter."""
-        self.books.faults[who] = self.books.faults.get(who, 0) + 1
-        kind = f"{who}: {type(error).__name__}"
-        if kind not in self._logged:
-            self._logged.add(kind)
-            log.warning("speculator %s failed, its turn is not affected: %r", who, error)
-
-    # ProbeLog
-
-    def worth_probing(self, turn: LiveTurn) -> bool:
-        """The gate's verdict on one more probe: is a call likely, can a tool run ahead, is there runway?"""
-        if not turn.tools or turn.call_began:
-            return False
-        model = turn.request.model
-        latencies = [self.averages.tool_latency(name, spec.fingerprint).value for name, spec in turn.tools.items()]
-        calls = self.averages.call_rate(turn.tenant, model, depth(turn.request.messages)).value
-        question = Question(
-            confidence=calls * self.averages.hit_rate("probe", "*").value,
-            tool_latency_s=sum(latencies) / len(latencies),
-            runway_s=self.runway_s(turn),
-            probe_time_s=self.averages.probe_time(model).value,
-        )
-        return worth_probing(question, self.policy).go
-
-    def open_probe(self, turn: LiveTurn) -> ProbeRecord:
-        return ProbeRecord(started_s=turn.elapsed_s())
-
-    def close_probe(self, turn: LiveTurn, probe: ProbeRecord) -> None:
-        probe.duration_s = turn.elapsed_s() - probe.started_s
-        if probe.outcome == "predicted":
-            self.averages.probe_time(turn.request.model).add(probe.duration_s)
-        self.ledger.record(
-            "probes",
-            {
-                "turn": turn.id,
-                "started_s": probe.started_s,
-                "duration_s": probe.duration_s,
-                "prompt_tokens": probe.prompt_tokens,
-                "completion_tokens": probe.completion_tokens,
-                "outcome": probe.outcome,
-            },
-        )
-
-    def runway_s(self, turn: LiveTurn) -> float:
-        """R: seconds until the call is likely to be claimed; past the average a fifth of it is still expected."""
-        usual = self.averages.call_at(turn.request.model).value
-        return max(usual - turn.elapsed_s(), 0.2 * usual)
 
 
 class TurnBets:
@@ -150,8 +83,7 @@ class TurnBets:
             return Verdict(False, 1.0, 0.0, f"{prediction.call.name} is not declared pure or read")
         if spec.depends_on and link.writing():
             return Verdict(False, 1.0, 0.0, "a call that may write is going on")
-        eager = prediction.predictor == EAGER
-        hits = 1.0 if eager else self._desk.averages.hit_rate(prediction.predictor, prediction.call.name).value
+        hits = 1.0 if prediction.predictor == EAGER else self._record(prediction).value
         question = Question(
             confidence=prediction.confidence * hits,
             tool_latency_s=self._desk.averages.tool_latency(spec.name, spec.fingerprint).value,
@@ -160,6 +92,15 @@ class TurnBets:
             runs_so_far=sum(bet.verdict.go for bet in self._bets),
         )
         return worth_running(question, self._desk.policy)
+
+    def _record(self, prediction: Prediction) -> Mean:
+        """How often such guesses were right. A call that was made since the user spoke has a record of its own."""
+        spec = self._turn.tools.get(prediction.call.name)
+        made = [call for message in since_the_user_spoke(self._turn.request.messages) for call in calls_of(message)]
+        again = any(same_call(prediction.call, call, spec.parameters if spec else None) for call in made)
+        averages = self._desk.averages
+        record = averages.again_rate if again else averages.hit_rate
+        return record(prediction.predictor, prediction.call.name)
 
     # Observer
 
@@ -269,7 +210,7 @@ class TurnBets:
             if bet.prediction.predictor == EAGER:
                 continue
             right = 1.0 if any(bet.fits(call) for call in turn.calls) else 0.0
-            averages.hit_rate(bet.prediction.predictor, bet.prediction.call.name).add(right)
+            self._record(bet.prediction).add(right)
             if turn.calls:
                 averages.hit_rate(bet.prediction.predictor, "*").add(right)
 

@@ -8,20 +8,19 @@ import logging
 import msgspec
 
 from agentspec import channel
-from agentspec.proxy.asgi import Receive, Scope, Send, header
+from agentspec.proxy.asgi import Receive, Scope, Send, foreign_host, header
 from agentspec.proxy.runtimes import RuntimeLink
 from agentspec.proxy.turn import Deps, tenant_of
 
 log = logging.getLogger("agentspec.channel")
 
 _MIN_ID_LENGTH = 24
-_LOCAL = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
 async def serve_channel(scope: Scope, receive: Receive, send: Send, deps: Deps) -> None:
     """A runtime's whole life: hello, messages, gone."""
     await receive()  # websocket.connect
-    if (reason := _refusal(scope, deps)) is not None:
+    if (reason := _refusal(scope)) is not None:
         log.warning("a channel was refused: %s", reason)
         await send({"type": "websocket.close", "code": 4403, "reason": reason})
         return
@@ -40,12 +39,11 @@ async def serve_channel(scope: Scope, receive: Receive, send: Send, deps: Deps) 
         log.info("runtime %s left", link.label)
 
 
-def _refusal(scope: Scope, deps: Deps) -> str | None:
+def _refusal(scope: Scope) -> str | None:
     """The channel runs code in the agent's process: no browser page may open it, under no borrowed name."""
     if header(scope["headers"], b"origin") is not None:
         return "browsers may not open this channel"
-    host = (header(scope["headers"], b"host") or "").rsplit(":", 1)[0]
-    if deps.settings.host in ("127.0.0.1", "localhost", "::1") and host not in _LOCAL:
+    if (host := foreign_host(scope["headers"])) is not None:
         return f"host {host!r} is not this machine"
     return None
 

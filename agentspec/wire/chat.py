@@ -90,6 +90,11 @@ class ChatStream:
         """The endpoint's index of a call -> ours, which no two calls share."""
         self._ended = False
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of an event that is not complete yet."""
+        return self._sse.held_bytes
+
     def feed(self, chunk: bytes) -> list[TurnEvent]:
         """Take the next bytes as the endpoint sent them (decompressed) and return what they said."""
         events: list[TurnEvent] = []

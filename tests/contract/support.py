@@ -72,7 +72,7 @@ class Proxy:
 
 
 class Agent:
-    """A plain agent over the openai SDK, streaming. Each turn has a model name of its own: nothing is learnt of pace."""
+    """A plain agent over the openai SDK, streaming. Each turn has a model of its own: nothing is learnt of its pace."""
 
     def __init__(self, client: openai.OpenAI, tools: Sequence[Any], question: str = "", **headers: str) -> None:
         self.client = client

@@ -283,9 +283,18 @@ class Lying:
 @pytest.mark.parametrize(
     ("value", "least"),
     [
-        ("x" * 5000, 5000), (b"x" * 5000, 5000), ({"a": ["x" * 5000]}, 5000), (["x" * 10] * 1000, 10_000), (Node(), 500),
-        (Slots(), 5000), (Nasty(), 0), (Lying(), 0), (None, 0), (["x" * 1000] * 50_000, 40_000_000),
+        ("x" * 5000, 5000),
+        (b"x" * 5000, 5000),
+        ({"a": ["x" * 5000]}, 5000),
+        (["x" * 10] * 1000, 10_000),
+        (["x" * 1000] * 50_000, 40_000_000),
+        (Node(), 500),
+        (Slots(), 5000),
+        (Nasty(), 0),
+        (Lying(), 0),
+        (None, 0),
     ],
-)  # fmt: skip
+    ids=["text", "bytes", "nested", "many", "very many", "cycle", "slots", "raises", "lies", "nothing"],
+)
 def test_sizes_are_roughly_right_and_never_an_error(value, least):
     assert least <= approximate_bytes(value) < 10**9

@@ -208,7 +208,11 @@ assert get("A") == "A"
 def test_a_script_ends_at_once_and_says_nothing(start, ending):
     began = time.monotonic()
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT.format(url=start().url) + ending], check=False, capture_output=True, text=True, timeout=20
+        [sys.executable, "-c", SCRIPT.format(url=start().url) + ending],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=20,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert time.monotonic() - began < 8

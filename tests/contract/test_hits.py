@@ -9,9 +9,9 @@ import pytest
 
 from agentspec import speculate
 from agentspec.calls import ToolCall
+from tests.contract.bookings import Address, Color, Order
 from tests.contract.scripted import Gate, asks_for
 from tests.contract.support import Guesses
-from tests.contract.test_keys import Address, Color, Order
 
 SERVED = ("hit", "joined")
 
@@ -74,32 +74,92 @@ DAY = dt.date(2024, 2, 29)
 
 CASES = {
     "as guessed": ("weigh", {"item": "A"}, {"item": "A"}, lambda t: t("A"), HIT),
-    "default left out of the guess": ("weigh", {"item": "A"}, {"item": "A", "unit": "kg"}, lambda t: t("A", 1.0, "kg"), HIT),
-    "default given in the guess": ("weigh", {"item": "A", "deep": False, "factor": 1.0}, {"item": "A"}, lambda t: t("A"), HIT),
+    "default left out of the guess": (
+        "weigh",
+        {"item": "A"},
+        {"item": "A", "unit": "kg"},
+        lambda t: t("A", 1.0, "kg"),
+        HIT,
+    ),
+    "default given in the guess": (
+        "weigh",
+        {"item": "A", "deep": False, "factor": 1.0},
+        {"item": "A"},
+        lambda t: t("A"),
+        HIT,
+    ),
     "int for float": ("weigh", {"item": "A", "factor": 3}, {"item": "A", "factor": 3.0}, lambda t: t("A", 3.0), HIT),
-    "float for int": ("weigh", {"item": "A", "factor": 3.0}, {"item": "A", "factor": 3}, lambda t: t("A", factor=3), HIT),
+    "float for int": (
+        "weigh",
+        {"item": "A", "factor": 3.0},
+        {"item": "A", "factor": 3},
+        lambda t: t("A", factor=3),
+        HIT,
+    ),
     "int default": ("weigh", {"item": "A", "factor": 1}, {"item": "A"}, lambda t: t("A"), HIT),
     "order": ("weigh", {"unit": "g", "item": "A"}, {"item": "A", "unit": "g"}, lambda t: t(unit="g", item="A"), HIT),
     "trailing space": ("weigh", {"item": "A"}, {"item": "A "}, lambda t: t("A "), MISS),
     "capital": ("weigh", {"item": "A"}, {"item": "a"}, lambda t: t("a"), MISS),
     "another default": ("weigh", {"item": "A"}, {"item": "A", "deep": True}, lambda t: t("A", deep=True), MISS),
     "null is not the default": ("find", {"filter": {"a": None}}, {"filter": {}}, lambda t: t({}), MISS),
-    "models by position": ("ship", {"order": ORDER, "day": "2024-02-29"}, {"order": ORDER, "day": "2024-02-29"},
-                           lambda t: t(MODEL, DAY), HIT),
-    "models by name": ("ship", {"day": "2024-02-29", "order": ORDER, "color": "red"}, {"order": ORDER, "day": "2024-02-29"},
-                       lambda t: t(day=DAY, order=MODEL, to=None), HIT),
-    "another model": ("ship", {"order": ORDER, "day": "2024-02-29"}, {"order": ORDER | {"id": 8}, "day": "2024-02-29"},
-                      lambda t: t(MODEL.model_copy(update={"id": 8}), DAY), MISS),
-    "another enum": ("ship", {"order": ORDER, "day": "2024-02-29"}, {"order": ORDER, "day": "2024-02-29", "color": "blue"},
-                     lambda t: t(MODEL, DAY, Color.BLUE), MISS),
-    "nested": ("find", {"filter": {"a": [1, {"b": "c"}], "z": 0}}, {"filter": {"z": 0, "a": [1, {"b": "c"}]}},
-               lambda t: t({"z": 0, "a": [1, {"b": "c"}]}), HIT),
-    "nested list order": ("find", {"filter": {"a": [1, 2]}}, {"filter": {"a": [2, 1]}}, lambda t: t({"a": [2, 1]}), MISS),
-    "extra names": ("find", {"filter": {}, "x": 1, "y": 2}, {"filter": {}, "y": 2, "x": 1}, lambda t: t({}, y=2, x=1), HIT),
+    "models by position": (
+        "ship",
+        {"order": ORDER, "day": "2024-02-29"},
+        {"order": ORDER, "day": "2024-02-29"},
+        lambda t: t(MODEL, DAY),
+        HIT,
+    ),
+    "models by name": (
+        "ship",
+        {"day": "2024-02-29", "order": ORDER, "color": "red"},
+        {"order": ORDER, "day": "2024-02-29"},
+        lambda t: t(day=DAY, order=MODEL, to=None),
+        HIT,
+    ),
+    "another model": (
+        "ship",
+        {"order": ORDER, "day": "2024-02-29"},
+        {"order": ORDER | {"id": 8}, "day": "2024-02-29"},
+        lambda t: t(MODEL.model_copy(update={"id": 8}), DAY),
+        MISS,
+    ),
+    "another enum": (
+        "ship",
+        {"order": ORDER, "day": "2024-02-29"},
+        {"order": ORDER, "day": "2024-02-29", "color": "blue"},
+        lambda t: t(MODEL, DAY, Color.BLUE),
+        MISS,
+    ),
+    "nested": (
+        "find",
+        {"filter": {"a": [1, {"b": "c"}], "z": 0}},
+        {"filter": {"z": 0, "a": [1, {"b": "c"}]}},
+        lambda t: t({"z": 0, "a": [1, {"b": "c"}]}),
+        HIT,
+    ),
+    "nested list order": (
+        "find",
+        {"filter": {"a": [1, 2]}},
+        {"filter": {"a": [2, 1]}},
+        lambda t: t({"a": [2, 1]}),
+        MISS,
+    ),
+    "extra names": (
+        "find",
+        {"filter": {}, "x": 1, "y": 2},
+        {"filter": {}, "y": 2, "x": 1},
+        lambda t: t({}, y=2, x=1),
+        HIT,
+    ),
     "fewer extra names": ("find", {"filter": {}, "x": 1, "y": 2}, {"filter": {}, "x": 1}, lambda t: t({}, x=1), MISS),
-    "unicode": ("weigh", {"item": "Zürich\u2028\U0001f600"}, {"item": "Zürich\u2028\U0001f600"},
-                lambda t: t("Zürich\u2028\U0001f600"), HIT),
-}  # fmt: skip
+    "unicode": (
+        "weigh",
+        {"item": "Zürich\u2028\U0001f600"},
+        {"item": "Zürich\u2028\U0001f600"},
+        lambda t: t("Zürich\u2028\U0001f600"),
+        HIT,
+    ),
+}
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -4,90 +4,17 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
-import enum
-import json
 import math
-import uuid
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, Field, SecretStr, TypeAdapter
+from pydantic import BaseModel, Field, SecretStr
 
-from agentspec.calls import ToolCall, canonical_arguments, canonical_json, same_call
 from agentspec.errors import ToolRefused
 from agentspec.signature import Signature
-
-
-class Color(enum.Enum):
-    RED = "red"
-    BLUE = "blue"
-
-
-class Level(enum.IntEnum):
-    LOW = 1
-    HIGH = 2
-
-
-class Address(BaseModel):
-    street: str
-    zip: str | None = None
-    tags: list[str] = []
-
-
-class Order(BaseModel):
-    id: int
-    price: float = 0.0
-    color: Color = Color.RED
-    due: dt.datetime | None = None
-    to: Address | None = None
-
-
-def book(
-    order: Order,
-    level: Level,
-    day: dt.date,
-    count: int = 1,
-    weight: float = 2.5,
-    note: str = "",
-    kind: Literal["a", "b"] = "a",
-    parts: dict[str, list[float]] = {},  # noqa: B006
-    ident: uuid.UUID | None = None,
-) -> str:
-    return ""
-
-
-texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
-whole = st.integers(-(2**53), 2**53)
-finite = st.floats(allow_nan=False, allow_infinity=False)
-addresses = st.builds(Address, street=texts, zip=st.none() | texts, tags=st.lists(texts, max_size=2))
-moments = st.datetimes(dt.datetime(1970, 1, 2), dt.datetime(2200, 1, 1), timezones=st.none() | st.just(dt.UTC))
-orders = st.builds(
-    Order, id=whole, price=finite, color=st.sampled_from(Color), due=st.none() | moments, to=st.none() | addresses
-)
-bookings = st.fixed_dictionaries(
-    {"order": orders, "level": st.sampled_from(Level), "day": st.dates(dt.date(1900, 1, 1))},
-    optional={
-        "count": whole | st.just(1),
-        "weight": finite | st.just(2.5),
-        "note": texts,
-        "kind": st.sampled_from(["a", "b"]),
-        "parts": st.dictionaries(texts, st.lists(finite, max_size=2), max_size=2),
-        "ident": st.none() | st.uuids(),
-    },
-)
-BOOK = Signature(book)
-BOOKING: TypeAdapter[Any] = TypeAdapter(dict[str, Any])
-
-
-def as_json(values: Any) -> Any:
-    """What a model would have written for these arguments."""
-    return json.loads(json.dumps(BOOKING.dump_python(values, mode="json")))
-
-
-def complete(values: dict[str, Any]) -> dict[str, Any]:
-    return BOOK.bind((), values)
+from tests.contract.bookings import BOOK, as_json, book, bookings, complete
 
 
 @given(bookings)
@@ -261,43 +188,3 @@ def test_fields_as_defaults_mean_their_defaults():
     assert signature.json_schema()["properties"]["x"]["default"] == 3
     with pytest.raises(ToolRefused):
         signature.of_prediction({"x": -1})
-
-
-# The rules of plain JSON, which the proxy uses on both guesses and relayed calls
-
-json_values = st.recursive(
-    st.none() | st.booleans() | whole | finite | texts,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
-    max_leaves=8,
-)
-objects = st.dictionaries(texts, json_values, max_size=4)
-
-
-@given(objects, st.randoms())
-def test_canonical_arguments_do_not_depend_on_order(value, dice):
-    items = list(value.items())
-    dice.shuffle(items)
-    assert canonical_arguments(dict(items)) == canonical_arguments(value)
-    assert json.loads(canonical_arguments(value)) == value
-
-
-@given(objects, objects)
-def test_other_arguments_are_another_call(one, other):
-    assert same_call(ToolCall("t", one), ToolCall("t", other)) == (canonical_json(one) == canonical_json(other))
-    assert not same_call(ToolCall("t", one), ToolCall("u", one))
-
-
-@given(bookings)
-def test_the_proxy_agrees_with_the_runtime_that_a_guess_is_the_call(values):
-    """With and without its defaults, under the schema that the runtime sent."""
-    schema = BOOK.json_schema()
-    full = as_json(complete(values))
-    bare = {name: value for name, value in as_json(values).items()}
-    assert same_call(ToolCall("book", bare), ToolCall("book", full), schema)
-
-
-@given(bookings, bookings)
-def test_the_proxy_never_takes_a_guess_for_another_call(one, other):
-    schema = BOOK.json_schema()
-    says = same_call(ToolCall("book", as_json(one)), ToolCall("book", as_json(other)), schema)
-    assert says <= (BOOK.of_prediction(as_json(one)).key == BOOK.of_prediction(as_json(other)).key)

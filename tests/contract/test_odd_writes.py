@@ -45,16 +45,15 @@ NESTED = '{"order_id": ' + "[" * 3000 + "]" * 3000 + "}"
 
 @pytest.mark.parametrize("odd", [NESTED, '{"order_id": 1e999}', '{"order_id": "\\ud800"}', "{]", "[1]", "null", '"x"'])
 def test_odd_arguments_before_a_write_do_not_hide_the_write(endpoint, agent, shop, odd):
-    endpoint.answers([
-        say("x"), shop.ran, *call(*GET, id="c0"), 0.1, *call("get_order", odd, "c1", 1), *call(*CANCEL, "c2", 2), *calls_end()
-    ])  # fmt: skip
+    calls = [*call(*GET, id="c0"), 0.1, *call("get_order", odd, "c1", 1), *call(*CANCEL, "c2", 2)]
+    endpoint.answers([say("x"), shop.ran, *calls, *calls_end()])
     with agent.client.chat.completions.with_streaming_response.create(
         model="m", messages=agent.messages, tools=agent.schemas, stream=True
     ) as answer:
         answer.read()
     shop.cancel("A1")
     assert shop.get_order("A1") == "A1 cancelled"
-    assert [b["outcome"] for b in agent.proxy.settled(2) if b["tool"] == "get_order"][0] == "stale"
+    assert next(b["outcome"] for b in agent.proxy.settled(2) if b["tool"] == "get_order") == "stale"
 
 
 DEEP = [{"role": "assistant", "tool_calls": [

@@ -47,8 +47,8 @@ def guess(*keys: str) -> Guesses:
 def test_three_calls_in_one_turn_are_three_hits(endpoint, start, join, agent_of, get):
     proxy = start(guess("A", "B", "C"))
     agent = agent_of(join(proxy, get.tool), get.tool)
-    calls = [call("get", {"key": key}, f"c{i}", i) for i, key in enumerate("CAB")]
-    endpoint.answers([say("x"), *(get.ran[key] for key in "ABC"), *sum(calls, []), *calls_end()])
+    calls = [chunk for i, key in enumerate("CAB") for chunk in call("get", {"key": key}, f"c{i}", i)]
+    endpoint.answers([say("x"), *(get.ran[key] for key in "ABC"), *calls, *calls_end()])
     assert agent.turn() == [["C1"], ["A1"], ["B1"]]
     assert [bet["outcome"] in SERVED for bet in proxy.settled(3)] == [True] * 3
     assert sorted(get.runs) == ["A", "B", "C"]
@@ -275,8 +275,10 @@ def test_every_bet_of_a_random_day_has_one_outcome(endpoint, start, join, agent_
         thread.start()
     for thread in threads:
         thread.join()
+    undecoded = [link.undecoded for link in proxy.deps.runtimes._links.values()]
     runtime.close()
     books = proxy.deps.desk.books
+    assert undecoded == [0], "else no read would be handed over any more"
     eventually(lambda: not books._open, "no bet is open")
     eventually(lambda: len(proxy.bets()) == sum(books.counts.values()), "all are in the ledger")
     assert len({bet["id"] for bet in proxy.bets()}) == len(proxy.bets()) > 0

@@ -12,7 +12,7 @@ from agents import RunContextWrapper
 
 from agentspec import speculate
 from agentspec.calls import ToolCall
-from tests.contract.scripted import Gate, asks_for, eventually
+from tests.contract.scripted import Gate, asks_for
 from tests.contract.support import Guesses
 
 user: contextvars.ContextVar[str] = contextvars.ContextVar("user")
@@ -73,7 +73,7 @@ def test_a_users_run_is_served_to_that_user_only(endpoint, start, join, agent_of
     agent.told(made, as_user("A", tool))
     runs.ran = Gate()
     endpoint.script = lambda exchange, number: asks_for("my_orders", after=runs.ran, id="c1")
-    eventually(lambda: proxy.claims())
+    proxy.claimed()
     assert agent.think()
     assert runs.of == ["A", "A"]
     assert as_user("B", tool) == "orders of B"
@@ -125,7 +125,7 @@ def test_a_method_runs_ahead_only_for_its_own_instance(endpoint, start, join, ag
     endpoint.answers(asks_for("my_orders", id="c0"))
     assert agent.turn() == ["orders of A"]
     assert runs.of == ["A"]  # before its first call nobody knows the instance
-    eventually(lambda: proxy.claims())
+    proxy.claimed()
     runs.ran = Gate()
     endpoint.script = lambda exchange, number: asks_for("my_orders", after=runs.ran, id="c1")
     assert agent.think()
@@ -157,7 +157,7 @@ def test_a_context_argument_keeps_users_apart(endpoint, start, join, agent_of, r
     agent.tools["my_orders"] = lambda: tool(RunContextWrapper(login))
     endpoint.answers(asks_for("my_orders", id="c0"))
     assert agent.turn() == ["orders of A"]
-    eventually(lambda: proxy.claims())
+    proxy.claimed()
     runs.ran = Gate()
     endpoint.script = lambda exchange, number: asks_for("my_orders", after=runs.ran, id="c1")
     assert agent.think()
@@ -240,17 +240,20 @@ def test_two_trajectories_with_equal_calls_get_a_run_each(endpoint, start, join,
     assert [bet["outcome"] in SERVED for bet in proxy.settled(2)] == [True, True]
 
 
+def tool_of(runs: Runs, whose: str) -> Any:
+    @speculate(effect="read", reads={"orders"}, stable_for=30.0)
+    def my_orders() -> str:
+        return runs.note(whose)
+
+    return my_orders
+
+
 def test_two_runtimes_with_equal_calls_get_a_run_each(endpoint, start, join, agent_of):
     proxy = start(MINE)
     results = []
     for whose in "AB":
         runs = Runs()
-
-        @speculate(effect="read", reads={"orders"}, stable_for=30.0)
-        def my_orders(runs: Any = None, whose: str = whose) -> str:
-            return noted[whose].note(whose)
-
-        noted = {whose: runs}
+        my_orders = tool_of(runs, whose)
         agent = agent_of(join(proxy, my_orders), my_orders, question="the same question")
         endpoint.answers(asks_for("my_orders", after=runs.ran))
         endpoint.exchanges.clear()

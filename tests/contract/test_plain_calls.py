@@ -65,7 +65,7 @@ USED_UP = {
     "generator": lambda: (n for n in (1, 2, 3)),
     "iterator": lambda: iter([1, 2, 3]),
     "map": lambda: map(int, "123"),
-    "dict values": lambda: {"a": 1, "b": 2, "c": 3}.values(),
+    "dict values": {"a": 1, "b": 2, "c": 3}.values,
 }
 
 

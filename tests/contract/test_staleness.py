@@ -46,7 +46,8 @@ def test_a_write_that_still_runs_blocks_the_read(endpoint, agent, shop):
     writer.start()
     shop.writing.wait()
     assert agent.turn() == ["A1 open"]  # as it would be without us: the write has not happened yet
-    assert [b["outcome"] for b in agent.proxy.settled(2) if b["tool"] == "get_order"][0] in ("vetoed", "stale", "miss")
+    (outcome,) = [bet["outcome"] for bet in agent.proxy.settled(2) if bet["tool"] == "get_order"]
+    assert outcome in ("vetoed", "stale", "miss")
     shop.may_end.open()
     writer.join()
 

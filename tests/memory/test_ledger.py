@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sqlite3
 import threading
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from agentspec.errors import ConfigError
 from agentspec.memory.ledger import LedgerReader, SqlLedger
@@ -195,3 +197,22 @@ def test_a_file_that_is_no_database_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "l.sqlite3").write_bytes(b"this is no database" * 100)
     with pytest.raises(ConfigError, match="setting database: cannot open"):
         SqlLedger(f"sqlite:///{tmp_path / 'l.sqlite3'}")
+
+
+def _wait_for_rows(reader: LedgerReader) -> None:
+    while not reader.turns("t"):
+        time.sleep(0.02)
+
+
+async def test_a_server_that_restarted_costs_no_row(postgres: str, turn: Row) -> None:
+    ledger, engine = SqlLedger(f"{postgres}&application_name=restarted"), sa.create_engine(postgres)
+    ledger.record("turns", turn("a"))
+    await asyncio.to_thread(_wait_for_rows, LedgerReader(postgres))
+    kill = "SELECT pg_terminate_backend(pid, 2000) FROM pg_stat_activity WHERE application_name = 'restarted'"
+    with engine.connect() as connection:
+        assert connection.execute(sa.text(kill)).scalars().all() == [True]
+    engine.dispose()
+    ledger.record("turns", turn("b"))
+    await ledger.close()
+    assert [row["id"] for row in LedgerReader(postgres).turns("t")] == ["a", "b"]
+    assert ledger.dropped == 0

@@ -149,3 +149,18 @@ async def test_a_connection_that_the_endpoint_closed_between_two_requests_is_not
     endpoint.answer = answer
     for _ in range(10):
         assert (await client.post(PATHS[0], content=chat())).status_code == 200
+
+
+async def test_https_to_an_endpoint_that_speaks_http_is_a_clear_502(
+    start_proxy: Any, chat: Callable[..., bytes]
+) -> None:
+    async def speak_http(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\nconnection: close\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(speak_http, "127.0.0.1", 0)
+    proxy = start_proxy(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1")
+    async with httpx.AsyncClient(base_url=proxy.url, trust_env=False) as client:
+        check(await client.post(PATHS[0], content=chat()), 502, "upstream_unreachable")
+    server.close()

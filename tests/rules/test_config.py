@@ -171,3 +171,9 @@ def test_which_engines_send_bills() -> None:
 @pytest.mark.parametrize("flags", [{"probe_money_cap_usd": -1}, {"bet_limit_s": "soon"}, {"nonsense": 1}])
 def test_a_flag_that_does_not_fit_is_named(flags: dict[str, Any]) -> None:
     assert next(iter(flags)) in refused(flags)
+
+
+def test_an_empty_key_is_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compose files and CI set variables that they have no value for."""
+    monkeypatch.setenv("AGENTSPEC_UPSTREAM_KEY", "")
+    assert load().upstream_key is None

