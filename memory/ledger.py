@@ -113,6 +113,7 @@ def open_engine(url: str) -> sa.Engine:
         if parsed.get_backend_name() == "sqlite":
             event.listen(engine, "connect", _tune_sqlite)
         _create_tables(engine)
+        _refuse_strangers(engine, url)
     except ModuleNotFoundError as error:
         raise ConfigError(
             f"setting database: {without_password(url)!r} needs {error.name}; pip install 'agentspec-proxy[postgres]'"
@@ -127,6 +128,18 @@ def open_engine(url: str) -> sa.Engine:
 def _create_tables(engine: sa.Engine) -> None:
     """Two proxies that start together both find the tables missing; the slower one finds them there the next time."""
     _metadata.create_all(engine)
+
+
+def _refuse_strangers(engine: sa.Engine, url: str) -> None:
+    """A database may hold tables of our names that are somebody else's, or of another version."""
+    inspector = sa.inspect(engine)
+    for table in _TABLES.values():
+        there = {column["name"] for column in inspector.get_columns(table.name)}
+        if missing := sorted({column.name for column in table.columns} - there):
+            raise ConfigError(
+                f"setting database: {without_password(url)!r} has a table {table.name!r} that is not this version's"
+                f" (no column {missing[0]!r}); choose another database with --database"
+            )
 
 
 def without_password(url: str) -> str:

@@ -72,7 +72,13 @@ def _listen(settings: Settings) -> socket.socket:
 
 
 def _greet(settings: Settings, port: int) -> None:
-    logging.basicConfig(level=logging.INFO, format="%(message)s", handlers=[RichHandler(show_path=False)])
+    if sys.stderr.isatty():
+        handler: logging.Handler = RichHandler(console=Console(stderr=True), show_path=False)
+        handler.setFormatter(logging.Formatter("%(message)s"))
+    else:  # one record, one line, for whoever collects them
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     for noisy in ("uvicorn.error", "uvicorn.asgi", "websockets", "httpx"):
         logging.getLogger(noisy).setLevel(logging.ERROR)
     logging.getLogger("websockets").setLevel(logging.CRITICAL)

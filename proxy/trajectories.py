@@ -21,12 +21,23 @@ MAX_TURNS = 20_000
 class Answer(Protocol):
     """What has been relayed of a turn's answer so far."""
 
-    calls: list[ToolCall]
+    @property
+    def calls(self) -> list[ToolCall]:
+        """The calls that it made."""
+        ...
 
     @property
     def answered(self) -> bool:
         """Whether the agent has an answer that it can go on from."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Relayed:
+    """An answer that is over, without the request and all else that it came with."""
+
+    calls: list[ToolCall]
+    answered: bool
 
 
 @dataclass(slots=True, eq=False)

@@ -18,7 +18,8 @@ from agentspec.proxy.desk import Desk
 from agentspec.proxy.live import Live
 from agentspec.proxy.relay import Ended, answer
 from agentspec.proxy.runtimes import UNSEEN, RuntimeLink, Runtimes
-from agentspec.proxy.trajectories import Placement, TrajectoryIndex
+from agentspec.proxy.trajectories import Placement, Relayed, TrajectoryIndex
+from agentspec.proxy.trajectories import Turn as IndexedTurn
 from agentspec.trajectory import answered_ids
 from agentspec.wire.chat import ChatRequest, parse_request
 
@@ -67,7 +68,7 @@ async def serve_turn(scope: Scope, receive: Receive, send: Send, deps: Deps, run
         ended = await answer(deps.upstream, incoming.onward, receive, send, speculation.bets if speculation else None)
     finally:
         if speculation is not None:
-            speculation.bets.finish(client_left=not ended.whole and not ended.note, note=ended.note)
+            speculation.finish(client_left=not ended.whole and not ended.note, note=ended.note)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,13 @@ class _Speculation:
     """A turn as its speculators see it, and its bets."""
 
     live: Live
+    entry: IndexedTurn
     bets: TurnBets
+
+    def finish(self, *, client_left: bool, note: str) -> None:
+        """The answer is over: settle, and keep in the index no more of it than its calls."""
+        self.bets.finish(client_left=client_left, note=note)
+        self.entry.answer = Relayed(self.live.calls, self.live.answered)
 
 
 def _open(incoming: Incoming, deps: Deps) -> _Speculation | None:
@@ -117,7 +124,7 @@ def _begin(incoming: Incoming, chat: ChatRequest, deps: Deps) -> _Speculation:
     placement.turn.answer = live
     bets = TurnBets(deps.desk, live, link, speculation=deps.settings.speculation)
     bets.start()
-    return _Speculation(live, bets)
+    return _Speculation(live, placement.turn, bets)
 
 
 def _go_on(placement: Placement, chat: ChatRequest, deps: Deps, link: RuntimeLink | None) -> None:

@@ -21,6 +21,7 @@ log = logging.getLogger("agentspec.channel")
 
 _SWEEP_S = 5.0
 _MAX_PAUSE_S = 5.0
+_CROWDED = 1024
 _MAX_FRAME_BYTES = 16 * 2**20
 
 
@@ -37,6 +38,7 @@ class ChannelClient:
         self._welcomed = threading.Event()
         self._closing = threading.Event()
         self.upstream = ""
+        self.lost_reports = 0
         runtime.attach(self)
         self._thread = threading.Thread(target=self._main, name="agentspec-channel", daemon=True)
         self._thread.start()
@@ -50,7 +52,10 @@ class ChannelClient:
         return self._welcomed.wait(timeout_s)
 
     def send(self, message: channel.FromRuntime) -> None:
-        if self.connected:
+        crowded = self._outbox.qsize() > _CROWDED and isinstance(message, channel.Claimed) and message.bet is None
+        if crowded:  # reports of plain calls must not crowd out questions that a claim waits for
+            self.lost_reports += 1
+        elif self.connected:
             self._put(message)
 
     def introduce(self) -> None:
@@ -69,7 +74,9 @@ class ChannelClient:
         try:
             self._outbox.put_nowait(message)
         except queue.Full:
-            log.warning("the channel to the proxy is full; a report is lost")
+            if not self.lost_reports:
+                log.warning("the channel to the proxy is full: reports are lost (said once, then counted)")
+            self.lost_reports += 1
 
     def _main(self) -> None:
         pause_s, told = 0.1, False

@@ -5,7 +5,8 @@ from __future__ import annotations
 import gc
 import gzip
 import json
-import random
+import os
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from agentspec import speculate
 from agentspec.calls import ToolCall
 from agentspec.proxy.live import Live
 from tests.contract.scripted import Gate, Reply, asks_for, call, calls_end, eventually, say, speaks
-from tests.contract.support import Agent, Guesses, undeclared
+from tests.contract.support import Guesses, undeclared
 
 SERVED = ("hit", "joined")
 STREAM = (b"content-type", b"text/event-stream")
@@ -218,54 +219,19 @@ def test_a_script_ends_at_once_and_says_nothing(start, ending):
     assert time.monotonic() - began < 8
 
 
-@pytest.mark.parametrize("declared_write", [True, False])
-def test_no_read_of_a_busy_hour_is_older_than_the_last_write_before_it(
-    endpoint, start, join, client_of, declared_write
-):
-    """Agents read and write one counter side by side; every read has to see all writes that ended before it."""
-    state = {"version": 0}
-    lock = threading.Lock()
-    stale: list[tuple[int, int]] = []
+def test_ctrl_c_while_a_call_waits_for_its_run_books_the_bet(ready):
+    hold, began = Gate(), Gate()
 
-    def put(order_id: str = "") -> str:
-        with lock:
-            state["version"] += 1
-        return "ok"
+    @speculate(effect="read", stable_for=30.0)
+    def get(key: str) -> str:
+        began.open()
+        hold.wait(8.0)
+        return key
 
-    @speculate(effect="read", reads={"orders"}, stable_for=30.0)
-    def get() -> int:
-        seen = state["version"]
-        time.sleep(0.002)
-        return seen
-
-    tool = speculate(effect="write", writes={"orders"})(put) if declared_write else put
-    proxy = start(Guesses(ToolCall("get", {})))
-    runtime = join(proxy, *([get, tool] if declared_write else [get]))
-
-    def reply(exchange, number):
-        dice = random.Random(number)
-        names = dice.choice([["get"], ["get"], ["put"], ["get", "put"], ["put", "get"]])
-        arguments = {"get": {}, "put": {"order_id": "x"}}
-        calls = [chunk for i, name in enumerate(names) for chunk in call(name, arguments[name], f"c{number}.{i}", i)]
-        return [say("x"), dice.choice([0.0, 0.005, 0.01]), *calls, *calls_end()]
-
-    endpoint.script = reply
-
-    def work() -> None:
-        agent = Agent(client_of(runtime), [get])
-        undeclared(agent, "put", tool)
-        for _ in range(25):
-            for made in agent.think():
-                before = state["version"]
-                result = agent.told(made, agent.tools[made.name](**made.arguments))
-                if made.name == "get" and result < before:
-                    stale.append((result, before))
-
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert stale == []
-    assert state["version"] > 10
-    assert sum(claim["outcome"] in SERVED for claim in proxy.claimed()) > 0, "else nothing was tested"
+    proxy, _ = ready(get, began)
+    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        get("A")
+    (bet,) = proxy.settled()
+    assert bet["outcome"] in ("failed", "unclaimed")
+    hold.open()

@@ -166,6 +166,11 @@ def test_an_endpoint_that_is_away_is_told_to_the_agent(served: tuple[subprocess.
         urllib.request.urlopen(f"{served[1]}/chat/completions", body, timeout=10)
     assert caught.value.code == 502
     assert b"upstream_unreachable" in caught.value.read()
+    served[0].terminate()
+    assert served[0].stdout is not None
+    logged = [line for line in served[0].stdout.read().splitlines() if "upstream_unreachable" in line]
+    assert len(logged) == 1
+    assert "--upstream" in logged[0], "a log line that is not on a terminal is one line"
 
 
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGTERM])
