@@ -6,7 +6,7 @@ A part is replaced by writing a class with these methods; nothing needs to be in
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
@@ -254,14 +254,3 @@ class NextCalls(Protocol):
     def learn(self, scope: str, history: Sequence[ToolCall], call: ToolCall | None) -> None:
         """After `history` came this call (None: the agent spoke instead)."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Dispatch:
-    """An order to a runtime: run this call ahead."""
-
-    bet: str
-    trajectory: str
-    call: ToolCall
-    limit_s: float
-    extra: Mapping[str, Any] = field(default_factory=dict)

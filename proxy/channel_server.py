@@ -65,6 +65,11 @@ def _welcome(hello: channel.Hello, link: RuntimeLink, deps: Deps) -> None:
     if len(hello.runtime) < _MIN_ID_LENGTH or (link.id and link.id != hello.runtime):
         log.warning("a runtime with a guessable or changing id is not served")
         return
+    if hello.protocol != channel.PROTOCOL:
+        log.warning(
+            "a runtime of protocol %d is not served, ours is %d: update the older", hello.protocol, channel.PROTOCOL
+        )
+        return
     first = not link.id
     link.id = hello.runtime
     link.offer(hello.tools)

@@ -64,17 +64,17 @@ def waterfall(trajectory: str, turns: Sequence[Row], width: int = 100) -> Render
     spans = list(_spans(turns))
     end_s = max((span.end_s for span in spans), default=1.0) or 1.0
     labels = max((len(span.label) for span in spans), default=0)
-    bar = max(20, min(60, width - labels - 44))
-    table = Table(box=None, pad_edge=False, show_header=True, header_style="bold", expand=False)
-    table.add_column(Text(f"trajectory {trajectory}"), no_wrap=True)
-    table.add_column(f"0 s{f'{end_s:.1f} s':>{bar - 3}}", no_wrap=True, width=bar)
-    table.add_column("s", justify="right", no_wrap=True)
-    table.add_column("", overflow="ellipsis", no_wrap=True)
+    bar = max(20, min(60, width - labels - 52))
+    table = Table(box=None, pad_edge=False, header_style="dim", expand=True)
+    table.add_column("", no_wrap=True, min_width=labels)
+    table.add_column(f"0 s{f'{end_s:.1f} s':>{bar - 3}}", no_wrap=True, width=bar, min_width=bar)
+    table.add_column("s", justify="right", no_wrap=True, min_width=6)
+    table.add_column("", overflow="ellipsis", no_wrap=True, ratio=1)
     for span in spans:
         table.add_row(
             Text(span.label), _bar(span, end_s, bar), f"{span.end_s - span.start_s:.2f}", Text(span.note, span.colour)
         )
-    return Group(table, Text(_summary(turns), style="bold"))
+    return Group(Text(f"trajectory {trajectory}", style="bold"), table, Text(_summary(turns), style="bold"))
 
 
 def _bar(span: Span, end_s: float, width: int) -> Text:

@@ -36,7 +36,6 @@ class ChatRequest(msgspec.Struct, frozen=True):
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]] | None = None
     tool_choice: Any = None
-    parallel_tool_calls: bool | None = None
     stream: bool | None = False
 
     @property

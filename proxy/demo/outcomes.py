@@ -40,6 +40,22 @@ class Outcomes:
         return self.served / self.claims if self.claims else 0.0
 
 
+@dataclass(frozen=True)
+class Trace:
+    """One trajectory in the books: its id and its turns, each with its probes, bets and claims."""
+
+    trajectory: str
+    turns: list[dict[str, Any]]
+
+
+def read_trace(database_url: str, session: str) -> Trace | None:
+    """The trajectory that an agent called `session`, None where the books do not have it."""
+    reader = LedgerReader(database_url)
+    names = (row["trajectory"] for row in reader.trajectories(_MAX_TRAJECTORIES))
+    found = next((name for name in names if name.endswith(f":{session}")), None)
+    return None if found is None else Trace(found, reader.turns(found))
+
+
 def read_outcomes(database_url: str, since: float = 0.0) -> Outcomes:
     """Count the bets and claims of the trajectories that began at Unix time `since` or later."""
     reader = LedgerReader(database_url)

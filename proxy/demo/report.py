@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from agentspec.proxy.bench.environment import environment
 from agentspec.proxy.bench.figures import Figure, Report
 from agentspec.proxy.demo.agent import Answer
-from agentspec.proxy.demo.outcomes import Outcomes
+from agentspec.proxy.demo.outcomes import Outcomes, Trace
 from agentspec.proxy.demo.questions import Question
 
 TITLE = "the same agent, serial and through agentspec"
@@ -40,10 +40,11 @@ class Pair:
 
 @dataclass(frozen=True)
 class DemoReport:
-    """All pairs of a run, and how its bets ended."""
+    """All pairs of a run, how its bets ended, and what the books say of the typical pair's speculative run."""
 
     pairs: tuple[Pair, ...]
     outcomes: Outcomes
+    trace: Trace | None = None
 
     @property
     def ok(self) -> bool:
@@ -73,6 +74,11 @@ class DemoReport:
             Figure("tool_share", tools / serial, "share of serial_s", n=asked),
         )
         return Report(TITLE, figures, environment())
+
+
+def typical(pairs: Sequence[Pair]) -> int:
+    """The index of the pair with the median ratio."""
+    return sorted(range(len(pairs)), key=lambda index: pairs[index].ratio)[len(pairs) // 2]
 
 
 def _problems(pair: Pair) -> list[str]:

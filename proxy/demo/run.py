@@ -16,9 +16,9 @@ from rich.status import Status
 
 from agentspec import connect
 from agentspec.proxy.demo.agent import Agent, Answer
-from agentspec.proxy.demo.outcomes import read_outcomes
+from agentspec.proxy.demo.outcomes import read_outcomes, read_trace
 from agentspec.proxy.demo.questions import QUESTIONS, WARM_UP, Question, conversation
-from agentspec.proxy.demo.report import DemoReport, Pair
+from agentspec.proxy.demo.report import DemoReport, Pair, typical
 from agentspec.proxy.demo.services import Service, proxy, verifier
 from agentspec.proxy.demo.shop import Shop
 from agentspec.proxy.demo.tools import Tool, shop_tools, speculated, undecorated
@@ -61,7 +61,8 @@ def run_demo(options: DemoOptions, console: Console | None = None) -> DemoReport
     database_url = f"sqlite:///{folder / 'ledger.sqlite3'}"
     try:
         pairs, since = _measure(options, folder, database_url, console or Console(stderr=True))
-        return DemoReport(pairs, read_outcomes(database_url, since))  # the proxy has closed its books by now
+        trace = read_trace(database_url, _session("agentspec", typical(pairs)))
+        return DemoReport(pairs, read_outcomes(database_url, since), trace)  # the proxy has closed its books by now
     finally:
         if not options.keep:
             shutil.rmtree(folder, ignore_errors=True)
@@ -136,11 +137,15 @@ def _pairs(arms: _Arms, questions: list[Question], console: Console, status: Sta
         answers: dict[str, Answer] = {}
         for name, agent in order if index % 2 == 0 else reversed(order):
             status.update(f"question {index + 1} of {len(questions)}, {name}: {question.text}")
-            answers[name] = agent.ask(question.text, f"demo-{name}-{index}")
+            answers[name] = agent.ask(question.text, _session(name, index))
         pair = Pair(question, answers["serial"], answers["agentspec"])
         times = f"serial {pair.serial.seconds:.1f} s, agentspec {pair.speculative.seconds:.1f} s"
         console.print(f"{question.text} {pair.speculative.text}  [dim]{times}[/dim]", soft_wrap=True)
         yield pair
+
+
+def _session(arm: str, index: int) -> str:
+    return f"demo-{arm}-{index}"
 
 
 def _leave_running(engine: Service, front: Service, console: Console) -> None:

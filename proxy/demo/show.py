@@ -11,7 +11,8 @@ from rich.text import Text
 from agentspec.proxy.bench.figures import print_report
 from agentspec.proxy.demo.agent import Answer
 from agentspec.proxy.demo.outcomes import Outcomes
-from agentspec.proxy.demo.report import DemoReport, Pair
+from agentspec.proxy.demo.report import DemoReport, Pair, typical
+from agentspec.proxy.traces import waterfall as trace_waterfall
 
 _STYLES = {"model": "blue", "tool": "yellow"}
 _BARS = {"model": "█", "tool": "▒"}
@@ -35,8 +36,9 @@ def _show_tables(report: DemoReport, console: Console) -> None:
     console.print(report.figures().as_table())
     if report.outcomes.by_predictor:
         console.print(outcomes_table(report.outcomes))
-    typical = sorted(report.pairs, key=lambda pair: pair.ratio)[len(report.pairs) // 2]
-    console.print(waterfall(typical))
+    console.print(waterfall(report.pairs[typical(report.pairs)]))
+    if report.trace is not None:
+        console.print(trace_waterfall(report.trace.trajectory, report.trace.turns, console.width))
 
 
 def questions_table(pairs: tuple[Pair, ...]) -> Table:
