@@ -23,7 +23,7 @@ class Policy:
         max_runs_per_turn: runs ahead that one turn may have.
     """
 
-    probe_slowdown: float = 0.15
+    probe_slowdown: float = 0.25
     miss_cost_share: float = 0.15
     min_saving_s: float = 0.02
     egress_factor: float = 0.8

@@ -14,16 +14,14 @@ from dataclasses import dataclass, field
 
 from agentspec import channel
 from agentspec.averages import Averages
-from agentspec.calls import ToolCall, canonical_json, parse_arguments, same_call
+from agentspec.calls import ToolCall, canonical_json, same_call
 from agentspec.gate import Verdict
 from agentspec.protocols import Ledger, Prediction
+from agentspec.proxy.expected import Asked, ExpectedCalls
 from agentspec.proxy.live import Live
 from agentspec.proxy.runtimes import RuntimeLink
 
 log = logging.getLogger("agentspec.books")
-
-_MAX_EXPECTED = 256
-"""Relayed calls of declared tools whose claims are waited for."""
 
 _MAX_ARGUMENT_BYTES = 64 * 2**10
 """A call with larger arguments is not sent over the channel."""
@@ -69,7 +67,7 @@ class Books:
         self._keep_arguments = keep_arguments
         self._bet_limit_s = bet_limit_s
         self._open: dict[str, Bet] = {}
-        self._expected: list[tuple[Live, ToolCall, RuntimeLink]] = []
+        self._expected = ExpectedCalls()
         self.counts: dict[str, int] = dict.fromkeys(OUTCOMES, 0)
         self.faults: dict[str, int] = {}
 
@@ -135,8 +133,7 @@ class Books:
     def call_known(self, turn: Live, call: ToolCall, link: RuntimeLink) -> bool:
         """A real call's JSON has closed; whether a bet is on it."""
         if call.name in link.tools:
-            self._expected.append((turn, call, link))
-            del self._expected[:-_MAX_EXPECTED]
+            self._expected.add(Asked.by(turn, call, link))
         bet = next((b for b in self.of_turn(turn) if not b.matched and b.fits(call)), None)
         if bet is not None:
             bet.matched = True
@@ -163,7 +160,6 @@ class Books:
     def next_request(self, turn_id: str) -> None:
         """The trajectory went on: what its last turn's calls did not claim will not be claimed."""
         bets = [bet for bet in self._open.values() if bet.turn.id == turn_id]
-        self._expected = [entry for entry in self._expected if entry[0].id != turn_id]
         self.cancel(bets, "unclaimed", "the trajectory went on without claiming it")
 
     # What a runtime says
@@ -232,10 +228,11 @@ class Books:
 
     def _claimed(self, link: RuntimeLink, message: channel.Claimed) -> None:
         bet = self._bet_of(link, message.bet)
-        turn = self._whose(link, message, bet)
-        if turn is not None:
-            link.send(channel.Session(message.claim, turn.trajectory))
-            self.averages.call_at(turn.request.model).add(max(0.0, turn.elapsed_s() - message.waited_s))
+        bet_on = Asked.by(bet.turn, bet.prediction.call, link) if bet is not None else None
+        asked = self._expected.claimed(link, message, bet_on)
+        if asked is not None:
+            link.send(channel.Session(message.claim, asked.trajectory))
+            self.averages.call_at(asked.model).add(max(0.0, asked.elapsed_s() - message.waited_s))
         if message.outcome == "miss":
             self._took(link, message.tool, message.latency_s)
         if bet is not None:
@@ -246,34 +243,23 @@ class Books:
         self._ledger.record(
             "claims",
             {
-                "turn": turn.id if turn else None,
+                "turn": asked.turn if asked else None,
                 "tool": message.tool,
                 "effect": held.spec.effect.value if held else None,
                 "bet": message.bet,
                 "outcome": message.outcome,
-                "began_s": turn.elapsed_s() - message.waited_s if turn else None,
+                "began_s": asked.elapsed_s() - message.waited_s if asked else None,
                 "waited_s": message.waited_s,
                 "latency_s": message.latency_s,
                 "reason": message.reason,
             },
         )
 
-    def _whose(self, link: RuntimeLink, message: channel.Claimed, bet: Bet | None) -> Live | None:
-        """The turn whose relayed call this was: the bet's, or the only one that is still expected."""
-        fitting = [entry for entry in self._expected if entry[2] is link and _is_call(entry, message)]
-        if bet is not None:
-            fitting = [entry for entry in fitting if entry[0] is bet.turn] or [(bet.turn, bet.prediction.call, link)]
-        if len({id(entry[0]) for entry in fitting}) != 1:
-            return None
-        if fitting[0] in self._expected:
-            self._expected.remove(fitting[0])
-        return fitting[0][0]
-
     def link_lost(self, link: RuntimeLink) -> None:
         """A runtime's channel closed: none of its bets can be claimed any more."""
         for bet in [bet for bet in self._open.values() if bet.link is link]:
             self.settle(bet, "failed", "the runtime's channel closed")
-        self._expected = [entry for entry in self._expected if entry[2] is not link]
+        self._expected.forget(link)
 
     def expire(self) -> None:
         """Drop what is older than its limit."""
@@ -282,13 +268,3 @@ class Books:
         self.cancel([bet for bet in old if bet.turn.ended], "unclaimed", "not claimed in time")
         for bet in [bet for bet in old if bet.granted and now - bet.turn.began_s > 4 * self._bet_limit_s]:
             self.settle(bet, "failed", "granted, but the claim never reported back")
-
-
-def _is_call(entry: tuple[Live, ToolCall, RuntimeLink], message: channel.Claimed) -> bool:
-    _, call, link = entry
-    if call.name != message.tool or message.arguments is None:
-        return False
-    held = link.tools.get(call.name)
-    claimed = parse_arguments(message.arguments)
-    schema = held.spec.parameters if held else None
-    return claimed is not None and same_call(call, ToolCall(call.name, claimed), schema)

@@ -12,6 +12,7 @@ import dataclasses
 from collections.abc import AsyncIterator
 from typing import Protocol
 
+from agentspec.calls import ToolCall
 from agentspec.errors import UpstreamError
 from agentspec.protocols import LiveTurn, Offer, Prediction, ProbeLog, ProbeRecord, Upstream, UpstreamRequest
 from agentspec.speculators.probe_answer import ProbeAnswer
@@ -49,7 +50,7 @@ class Fork(Protocol):
 
 
 class ProbeSpeculator:
-    """Probes a turn from its first token, again as it grows, until its call begins."""
+    """Probes a turn from its first token, again as it grows, until two probes agree or its call begins."""
 
     name = "probe"
 
@@ -63,13 +64,18 @@ class ProbeSpeculator:
     async def speculate(self, turn: LiveTurn, offer: Offer) -> None:
         if not await turn.grown(1):
             return
+        before: list[ToolCall] = []
         while self._wanted(turn):
             length = len(turn.said) + len(turn.reasoned)
             probe = self._log.open_probe(turn)
+            found: list[ToolCall] = []
             try:
-                await self._probe(turn, offer, probe)
+                found = await self._probe(turn, offer, probe)
             finally:
                 self._log.close_probe(turn, probe)
+            if found and found == before:
+                return  # what the text since then said has not changed the answer
+            before = found
             if not await turn.grown(length + self._step_chars):
                 return
 
@@ -84,7 +90,7 @@ class ProbeSpeculator:
             and self._log.worth_probing(turn)
         )
 
-    async def _probe(self, turn: LiveTurn, offer: Offer, probe: ProbeRecord) -> None:
+    async def _probe(self, turn: LiveTurn, offer: Offer, probe: ProbeRecord) -> list[ToolCall]:
         """One probe, paid for however it ends; only one that never reached the endpoint is free."""
         headers = [(k, v) for k, v in turn.headers if not k.lower().startswith(_TURNS_OWN)]
         request = UpstreamRequest("POST", turn.path, headers, self._fork.body(turn))
@@ -95,12 +101,13 @@ class ProbeSpeculator:
             predictions = await self._ask(turn, request, answer, probe)
         except UpstreamError as error:
             probe.outcome, reached = error.code, bool(answer.tokens or answer.calls)
-            return
+            return []
         finally:
             self._pay(reserved_usd, answer if reached else None, probe)
         cost_s = turn.elapsed_s() - probe.started_s
         for found in predictions:
             offer(dataclasses.replace(found, cost_s=cost_s, tokens=probe.completion_tokens))
+        return [found.call for found in predictions]
 
     def _pay(self, reserved_usd: float, answer: ProbeAnswer | None, probe: ProbeRecord) -> None:
         if answer is None:

@@ -35,15 +35,23 @@ def collect(claim: Claim) -> Handed | None:
     if run is None:
         return None
     try:
-        grant = claim.runtime.ask(run).result(GRANT_LIMIT_S)
+        grant = _granted(claim, run)
+        if not grant.ok:
+            claim.give_back("stale", grant.reason)
+            return None
+        was_done = run.done
+        concurrent.futures.wait([run.future], claim.join_limit_s(run))
+        return _outcome(claim, run, was_done) if run.done else _hedge(claim, run)
+    except BaseException:  # Ctrl-C while we waited: the call is over, and so is its run
+        claim.give_back("unclaimed", "the claim was interrupted")
+        raise
+
+
+def _granted(claim: Claim, run: PendingRun) -> channel.Grant:
+    try:
+        return claim.runtime.ask(run).result(GRANT_LIMIT_S)
     except concurrent.futures.TimeoutError:
-        grant = _NO_ANSWER
-    if not grant.ok:
-        claim.give_back("stale", grant.reason)
-        return None
-    was_done = run.done
-    concurrent.futures.wait([run.future], claim.join_limit_s(run))
-    return _outcome(claim, run, was_done) if run.done else _hedge(claim, run)
+        return _NO_ANSWER
 
 
 _NO_ANSWER = channel.Grant(0, False, "the proxy did not answer in time")
@@ -104,7 +112,7 @@ async def collect_async(claim: Claim) -> Handed | None:
         ahead = asyncio.wrap_future(run.future)
         await asyncio.wait({ahead}, timeout=claim.join_limit_s(run))
         return _outcome(claim, run, was_done) if run.done else await _hedge_async(claim, run, ahead)
-    except asyncio.CancelledError:
+    except BaseException:  # cancelled, most likely
         claim.give_back("unclaimed", "the claim was cancelled")
         raise
 

@@ -234,7 +234,7 @@ def test_at_most_eight_runs_go_on_and_the_places_come_back(endpoint, start, join
     for question in ("first", "second"):
         agent.messages = [{"role": "user", "content": question}]
         agent.think()
-    eventually(lambda: len(proxy.bets()) == 12)
+    eventually(lambda: len(proxy.bets()) == 12 and len(began) >= 8)
     assert len(began) == 8
     hold.open()
     agent.messages = [{"role": "user", "content": "third"}]

@@ -91,7 +91,7 @@ def test_no_read_of_a_busy_hour_is_older_than_the_writes_before_it(endpoint, sta
     @speculate(effect="read", reads={"orders"}, stable_for=30.0)
     def get() -> dict[str, int]:
         seen = dict(versions)
-        time.sleep(0.002)
+        time.sleep(0.025)  # less would not be worth a guess
         return seen
 
     @speculate(effect="write", writes={"orders"})
@@ -106,7 +106,8 @@ def test_no_read_of_a_busy_hour_is_older_than_the_writes_before_it(endpoint, sta
 
     def reply(exchange, number):
         dice = random.Random(number)
-        names = dice.choice([["get"], ["get"], ["put"], ["cancel"], ["get", "put"], ["cancel", "get"]])
+        writing = [["put"], ["cancel"], ["get", "put"], ["cancel", "get"]]
+        names = dice.choice(writing) if dice.random() < 0.25 else ["get"]
         calls = [chunk for i, name in enumerate(names) for chunk in call(name, {}, f"c{number}.{i}", i)]
         return [say("x"), dice.choice([0.0, 0.005, 0.01]), *calls, *calls_end()]
 
@@ -127,7 +128,7 @@ def test_no_read_of_a_busy_hour_is_older_than_the_writes_before_it(endpoint, sta
                 check(lambda made=made: agent.told(made, agent.tools[made.name](**made.arguments)))
 
     def other_code() -> None:
-        while not over.wait(0.013):
+        while not over.wait(0.05):
             put()
 
     threads = [threading.Thread(target=work) for _ in range(4)]
@@ -139,5 +140,5 @@ def test_no_read_of_a_busy_hour_is_older_than_the_writes_before_it(endpoint, sta
     over.set()
     threads[-1].join()
     assert stale == []
-    assert min(versions.values()) > 5
+    assert min(versions.values()) > 3
     assert sum(claim["outcome"] in SERVED for claim in proxy.claimed()) > 0, "else nothing was tested"

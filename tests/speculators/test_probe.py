@@ -128,6 +128,11 @@ async def test_a_probe_does_not_borrow_the_identity_of_its_turn(
 async def test_it_probes_again_as_the_text_grows_and_not_before(
     speculator: ProbeSpeculator, engine: Any, make_turn: Any
 ) -> None:
+    async def another_each_time(asked: Any) -> None:
+        await asked.start()
+        await asked.tell('get_order", "arguments": ', f'{{"order_id": "{len(engine.probes)}"}}}}')
+
+    engine.script = another_each_time
     turn = make_turn()
     run = Run(speculator, turn)
     for number, text in enumerate(["I", "234567890", "1", "x" * 200], 1):
@@ -144,6 +149,18 @@ async def test_it_probes_again_as_the_text_grows_and_not_before(
         "I2345678901\n",
         "I2345678901" + "x" * 200 + "\n",
     ]
+
+
+async def test_two_probes_that_agree_are_enough(speculator: ProbeSpeculator, engine: Any, make_turn: Any) -> None:
+    turn = make_turn()
+    run = Run(speculator, turn)
+    for text in ("I", "x" * 50):
+        run.offered.clear()
+        turn.take(TextDelta(text))
+        await asyncio.wait_for(run.offered.wait(), SOON)
+    turn.take(TextDelta("x" * 500))
+    await run.over()
+    assert len(engine.probes) == 2
 
 
 async def test_a_turn_that_says_nothing_is_not_probed(speculator: ProbeSpeculator, engine: Any, make_turn: Any) -> None:

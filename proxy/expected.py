@@ -1,0 +1,70 @@
+"""Relayed calls whose claims are waited for: which turn does a claim belong to?"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from agentspec import channel
+from agentspec.calls import ToolCall, parse_arguments, same_call
+from agentspec.proxy.live import Live
+from agentspec.proxy.runtimes import RuntimeLink
+
+_MAX_EXPECTED = 1024
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Asked:
+    """A call that a turn relayed to a runtime's agent; no more of the turn than settling its claim needs."""
+
+    turn: str
+    trajectory: str
+    model: str
+    began_s: float
+    call: ToolCall
+    link: RuntimeLink
+
+    @classmethod
+    def by(cls, turn: Live, call: ToolCall, link: RuntimeLink) -> Asked:
+        """A call of this turn."""
+        return cls(turn.id, turn.trajectory, turn.request.model, turn.began_s, call, link)
+
+    def elapsed_s(self) -> float:
+        """Seconds since its turn began."""
+        return time.monotonic() - self.began_s
+
+    def is_claimed_by(self, link: RuntimeLink, message: channel.Claimed) -> bool:
+        """Whether a claim of this runtime's is this very call."""
+        if self.link is not link or self.call.name != message.tool or message.arguments is None:
+            return False
+        held = link.tools.get(self.call.name)
+        claimed = parse_arguments(message.arguments)
+        schema = held.spec.parameters if held else None
+        return claimed is not None and same_call(self.call, ToolCall(self.call.name, claimed), schema)
+
+
+@dataclass(slots=True)
+class ExpectedCalls:
+    """The last relayed calls of declared tools, bounded. A claim may come after the trajectory's next request."""
+
+    _asked: list[Asked] = field(default_factory=list)
+
+    def add(self, asked: Asked) -> None:
+        """A call of a declared tool was relayed."""
+        self._asked.append(asked)
+        del self._asked[:-_MAX_EXPECTED]
+
+    def claimed(self, link: RuntimeLink, message: channel.Claimed, bet_on: Asked | None) -> Asked | None:
+        """Whose call a claim was: the bet's, else the only turn's that still expects it. It is expected no longer."""
+        fitting = [asked for asked in self._asked if asked.is_claimed_by(link, message)]
+        if bet_on is not None:
+            fitting = [asked for asked in fitting if asked.turn == bet_on.turn] or [bet_on]
+        if len({asked.turn for asked in fitting}) != 1:
+            return None
+        if fitting[0] in self._asked:
+            self._asked.remove(fitting[0])
+        return fitting[0]
+
+    def forget(self, link: RuntimeLink) -> None:
+        """A runtime has left."""
+        self._asked = [asked for asked in self._asked if asked.link is not link]
