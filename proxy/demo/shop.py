@@ -59,9 +59,9 @@ _PARCELS = {
 class Latency:
     """Seconds that the simulated distance adds to each answer."""
 
-    database: float = 5.0
-    carrier: float = 6.5
-    handbook: float = 8.0
+    database: float = 4.5
+    carrier: float = 5.0
+    handbook: float = 10.0
 
 
 class Catalogue:
