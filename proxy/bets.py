@@ -35,6 +35,8 @@ class TurnBets:
         self._tasks: list[asyncio.Task[None]] = []
         self._bets: list[Bet] = []
         self._known: list[tuple[ToolCall, bool]] = []
+        self._unfinished: dict[int, str] = {}
+        """Calls that have begun and not closed yet: their index, and the key of the window that a write opened."""
         self._pending = False
         self._finished = False
 
@@ -144,7 +146,10 @@ class TurnBets:
 
     def _see(self, event: TurnEvent) -> None:
         self._turn.take(event)
+        if isinstance(event, CallComplete):
+            self._unfinished.pop(event.index, None)
         if isinstance(event, CallNamed):
+            self._unfinished[event.index] = event.id or str(event.index)
             self._call_named(event)
         elif isinstance(event, OtherChoiceCalls):
             self._may_write(event.name, event.id or "other choice")
@@ -184,11 +189,14 @@ class TurnBets:
     def _finish(self, client_left: bool, note: str) -> None:
         for task in self._tasks:
             task.cancel()
+        unfinished = frozenset(self._unfinished.values())
         if self._decoder is not None and not client_left:
             for event in self._decoder.finish():
                 self._see(event)
         gone = client_left and not (self._turn.ended or self._turn.all_calls_closed)
         self._turn.broken = bool(gone or note)
+        if self._turn.broken and self._link is not None:  # nobody can act on half a call
+            self._link.close_windows(self._turn.id, unfinished)
         self._turn.end()
         self._desk.books.answer_over(self._turn, client_left=gone)
         self._write_turn("the client left" if gone else note)

@@ -74,7 +74,7 @@ class RuntimeLink:
     def close_windows(self, turn: str, ids: frozenset[str] | None) -> None:
         """Results of a turn's calls are back: of those with these ids, or of all of them."""
         for key in [key for key in self._windows if key.startswith(f"{turn}:")]:
-            if ids is None or key.removeprefix(f"{turn}:") in ids | {UNSEEN}:
+            if ids is None or key.removeprefix(f"{turn}:") in ids:
                 del self._windows[key]
 
     def writing_in(self, turn: str) -> bool:

@@ -140,7 +140,9 @@ def _go_on(placement: Placement, chat: ChatRequest, deps: Deps, link: RuntimeLin
     if not placement.ambiguous:
         for parent in placement.parents:
             deps.desk.books.next_request(parent.id)
-    if placement.supersedes is not None:
+    if placement.supersedes is not None:  # its answer was lost on the way: nobody acts on it
+        if link is not None:
+            link.close_windows(placement.supersedes.id, None)
         deps.desk.books.next_request(placement.supersedes.id)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from agentspec import channel
 from agentspec.signature import Arguments, Form
-from agentspec.tools_sandbox.claims import PendingRun
+from agentspec.tools_sandbox.claim_table import PendingRun
 from agentspec.tools_sandbox.runtime import Runtime, Seen
 from agentspec.tools_sandbox.surroundings import Surroundings
 from agentspec.tools_sandbox.tier_thread import running_ahead

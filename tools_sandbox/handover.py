@@ -18,7 +18,7 @@ from typing import Any
 from agentspec import channel
 from agentspec.errors import ToolRefused
 from agentspec.tools_sandbox.claim import Claim
-from agentspec.tools_sandbox.claims import PendingRun
+from agentspec.tools_sandbox.claim_table import PendingRun
 from agentspec.tools_sandbox.runtime import GRANT_LIMIT_S
 
 

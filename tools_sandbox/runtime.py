@@ -20,9 +20,9 @@ from typing import Any, Protocol
 from agentspec import channel
 from agentspec.errors import SpeculationError, ToolRefused
 from agentspec.protocols import Tier, Work
-from agentspec.tools_sandbox.claims import ClaimTable, PendingRun, approximate_bytes
+from agentspec.tools_sandbox.claim_table import ClaimTable, PendingRun, approximate_bytes
 from agentspec.tools_sandbox.surroundings import Surroundings
-from agentspec.tools_sandbox.tool import DECLARED, DeclaredTool, follow
+from agentspec.tools_sandbox.tool import DECLARED, DeclaredTool, enter
 
 log = logging.getLogger("agentspec.runtime")
 
@@ -59,8 +59,7 @@ class Runtime:
     """Holds the tools, the claim table and what each session's calls looked like."""
 
     def __init__(self, tier: Tier, tools: Iterable[DeclaredTool] | None = None) -> None:
-        if tools is None:
-            follow(self)
+        enter(self, follows=tools is None)
         self.began_s = time.monotonic()
         self._tier = tier
         self._fixed = None if tools is None else list(tools)

@@ -24,13 +24,18 @@ DECLARED: weakref.WeakSet[DeclaredTool] = weakref.WeakSet()
 """Every tool declared in this process; `connect()` without a list offers all of them."""
 
 
+RUNTIMES: weakref.WeakSet[Runtime] = weakref.WeakSet()
+"""Every runtime of this process: a write makes reads stale in all of them, whoever offers the tools."""
+
 FOLLOWERS: weakref.WeakSet[Runtime] = weakref.WeakSet()
-"""The runtimes that offer all of them, and want to hear of new ones."""
+"""The runtimes that offer all tools of the process, and want to hear of new ones."""
 
 
-def follow(runtime: Any) -> None:
-    """Let a runtime hear of tools that are declared from now on."""
-    FOLLOWERS.add(runtime)
+def enter(runtime: Any, *, follows: bool) -> None:
+    """A runtime has begun; with `follows` it hears of tools that are declared from now on."""
+    RUNTIMES.add(runtime)
+    if follows:
+        FOLLOWERS.add(runtime)
 
 
 class DeclaredTool:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from agentspec import speculate
-from agentspec.tools_sandbox.claims import ClaimTable, PendingRun, approximate_bytes
+from agentspec.tools_sandbox.claim_table import ClaimTable, PendingRun, approximate_bytes
 from agentspec.tools_sandbox.declare import declared
 from agentspec.tools_sandbox.surroundings import Surroundings
 

@@ -64,7 +64,7 @@ def test_a_module_imports_only_from_lower_floors(path: Path) -> None:
         ("agentspec/gate.py", "import agentspec.speculators.probe"),
         ("agentspec/gate.py", "def f():\n    from agentspec.tools_sandbox import claims"),
         ("speculators/probe.py", "from agentspec.memory.last_calls import LastCalls"),
-        ("memory/ledger.py", "from agentspec.tools_sandbox.claims import x"),
+        ("memory/ledger.py", "from agentspec.tools_sandbox.claim_table import x"),
         ("tools_sandbox/tool.py", "if True:\n    import agentspec.proxy"),
         ("proxy/turn.py", "import torch.nn"),
         ("agentspec/gate.py", "from torch import nn"),
