@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from agentspec.errors import ConfigError
 
@@ -70,6 +70,10 @@ class Settings(BaseSettings):
     miss_cost_share: float = Field(0.15, ge=0, description="what a discarded run costs, as a share of its latency")
     bet_limit_s: float = Field(120.0, gt=0, description="seconds that an unclaimed result is kept")
     write_window_s: float = Field(900.0, gt=0, description="longest time that a relayed write holds reads back")
+    harmless_tools: tuple[str, ...] = Field(
+        (),
+        description='tools without a declaration that change nothing, as JSON: ["final_answer", "transfer_to_sales"]',
+    )
     upstream_timeout_s: float = Field(600.0, gt=0, description="longest silence of the endpoint before we give up")
     max_body_bytes: int = Field(64 * 2**20, gt=0, description="largest request body")
     keep_arguments: bool = Field(False, description="write arguments of calls into the ledger")
@@ -156,6 +160,8 @@ def load(flags: Mapping[str, Any] | None = None, file: Path | None = None) -> Se
         if first["type"] == "extra_forbidden":
             why = "there is no such setting; `agentspec config show` lists them"
         raise ConfigError(f"setting {name}: {why}" if name else why) from error
+    except SettingsError as error:
+        raise ConfigError(f'{error}: lists are written as JSON, for example ["final_answer"]') from error
     finally:
         Settings._file = {}
 

@@ -27,7 +27,8 @@ async def serve_channel(scope: Scope, receive: Receive, send: Send, deps: Deps) 
     await send({"type": "websocket.accept"})
     outbox: asyncio.Queue[channel.FromProxy] = asyncio.Queue()
     sender = asyncio.create_task(_send_all(outbox, send))
-    link = RuntimeLink("", tenant_of(scope["headers"]), outbox.put_nowait)
+    harmless = frozenset(deps.settings.harmless_tools)
+    link = RuntimeLink("", tenant_of(scope["headers"]), outbox.put_nowait, harmless)
     try:
         while (message := await receive())["type"] == "websocket.receive":
             frame = message.get("text") or message.get("bytes") or ""

@@ -34,6 +34,8 @@ class RuntimeLink:
     id: str
     tenant: str
     send: Callable[[channel.FromProxy], None]
+    harmless: frozenset[str] = frozenset()
+    """Undeclared tools that the operator knows to change nothing."""
     tools: dict[str, HeldTool] = field(default_factory=dict)
     undecoded: int = 0
     """Relayed chunks of its turns whose calls have not been read yet."""
@@ -65,7 +67,7 @@ class RuntimeLink:
     def writes(self, tool: str) -> bool:
         """Whether a relayed call of this tool counts as a write of everything."""
         held = self.tools.get(tool)
-        return held is None or not held.spec.effect.may_run_ahead
+        return tool not in self.harmless if held is None else not held.spec.effect.may_run_ahead
 
     def open_window(self, turn: str, call: str, limit_s: float) -> None:
         """A write was relayed: until its result is back no read starts or is claimed."""

@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from tests.contract.scripted import Gate, asks_for, call, calls_end, event, eventually, say
-from tests.contract.shop import CANCEL, GET, SERVED, both
-from tests.contract.support import Agent, undeclared
+from tests.contract.shop import CANCEL, GET, GUESS, SERVED, both
+from tests.contract.support import Agent, Guesses, undeclared
 
 
 def test_cancel_then_get_in_one_turn_reads_after_the_cancel(endpoint, agent, shop):
@@ -103,3 +103,12 @@ def test_a_write_that_a_retry_asks_for_anew_does_not_hold_reads_back_for_ever(en
     agent.headers = {}
     agent.think()
     assert served_again(endpoint, agent, shop)
+
+
+def test_a_tool_that_the_operator_knows_to_change_nothing_holds_nothing_back(endpoint, start, join, agent_of, shop):
+    proxy = start(Guesses(GUESS), harmless_tools=("final_answer",))
+    agent = agent_of(join(proxy, shop.get_order), shop.get_order)
+    undeclared(agent, "final_answer", lambda text: text)
+    endpoint.answers(both(("final_answer", {"text": "done"}), GET, shop.ran))
+    assert agent.turn() == ["done", "A1 open"]
+    assert proxy.claimed()[0]["outcome"] in SERVED

@@ -177,3 +177,13 @@ def test_an_empty_key_is_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compose files and CI set variables that they have no value for."""
     monkeypatch.setenv("AGENTSPEC_UPSTREAM_KEY", "")
     assert load().upstream_key is None
+
+
+def test_harmless_tools_come_as_json_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENTSPEC_HARMLESS_TOOLS", '["final_answer", "transfer"]')
+    assert load().harmless_tools == ("final_answer", "transfer")
+
+
+def test_a_list_that_is_no_json_is_told_how_to_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AGENTSPEC_HARMLESS_TOOLS", "final_answer")
+    assert "harmless_tools" in refused() and "JSON" in refused()
