@@ -15,7 +15,7 @@ from agentspec.tools_sandbox.claim_table import PendingRun
 from agentspec.tools_sandbox.runtime import Runtime, Seen
 from agentspec.tools_sandbox.surroundings import Surroundings
 from agentspec.tools_sandbox.tier_thread import running_ahead
-from agentspec.tools_sandbox.tool import DeclaredTool
+from agentspec.tools_sandbox.tool import DeclaredTool, snapshot
 
 log = logging.getLogger("agentspec.claims")
 
@@ -81,7 +81,10 @@ class Claim:
             waited_s,
             self.reason,
         )
-        self.runtime.settle(report, Seen(self.tool, self.surroundings))
+        try:
+            self.runtime.settle(report, Seen(self.tool, self.surroundings))
+        except Exception as error:  # the tool's result is there: no report of ours may take its place
+            log.warning("%s: a claim could not be reported: %r", self.tool.name, error)
 
     def give_back(self, outcome: str, reason: str) -> None:
         """The reserved run will not serve this claim."""
@@ -95,7 +98,7 @@ _numbers = itertools.count(1)
 
 def active_runtimes(tool: DeclaredTool) -> list[Runtime]:
     """The runtimes that hold this tool and have their proxy, the newest first."""
-    return sorted((r for r in list(tool.runtimes) if r.active), key=lambda r: r.began_s, reverse=True)
+    return sorted((r for r in snapshot(tool.runtimes) if r.active), key=lambda r: r.began_s, reverse=True)
 
 
 def open_claim(tool: DeclaredTool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Claim | None:

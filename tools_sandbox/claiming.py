@@ -16,7 +16,7 @@ from typing import Any
 from agentspec.tools_sandbox.claim import Claim, open_claim
 from agentspec.tools_sandbox.handover import collect, collect_async
 from agentspec.tools_sandbox.runtime import Runtime
-from agentspec.tools_sandbox.tool import RUNTIMES, DeclaredTool
+from agentspec.tools_sandbox.tool import RUNTIMES, DeclaredTool, snapshot
 
 log = logging.getLogger("agentspec.claims")
 
@@ -79,7 +79,7 @@ def _begin_write(tool: DeclaredTool) -> list[tuple[Runtime, int]]:
     if not tool.spec.touched:
         return []
     tickets = []
-    for runtime in list(RUNTIMES):
+    for runtime in snapshot(RUNTIMES):
         ticket, void = runtime.table.begin_write(tool.spec.touched)
         runtime.discard_stale(void)
         tickets.append((runtime, ticket))

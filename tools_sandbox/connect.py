@@ -20,6 +20,7 @@ from agentspec.tools_sandbox.channel_client import ChannelClient
 from agentspec.tools_sandbox.declare import declared
 from agentspec.tools_sandbox.runtime import Runtime
 from agentspec.tools_sandbox.tier_thread import ThreadTier
+from agentspec.tools_sandbox.tool import snapshot
 from agentspec.tools_sandbox.transport import AsyncProxyTransport, ProxyTransport, Route
 
 RUNTIME_HEADER = "x-agentspec-runtime"
@@ -145,7 +146,7 @@ def connect(
 
 
 def _after_fork_in_child() -> None:
-    for connection in list(_LIVE):
+    for connection in snapshot(_LIVE):
         connection._after_fork()
 
 

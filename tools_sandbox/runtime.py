@@ -22,7 +22,7 @@ from agentspec.errors import SpeculationError, ToolRefused
 from agentspec.protocols import Tier, Work
 from agentspec.tools_sandbox.claim_table import ClaimTable, PendingRun, approximate_bytes
 from agentspec.tools_sandbox.surroundings import Surroundings
-from agentspec.tools_sandbox.tool import DECLARED, DeclaredTool, enter
+from agentspec.tools_sandbox.tool import DECLARED, DeclaredTool, enter, snapshot
 
 log = logging.getLogger("agentspec.runtime")
 
@@ -96,7 +96,7 @@ class Runtime:
         """The tools on offer by name; a name that two tools share is offered by neither."""
         found: dict[str, DeclaredTool] = {}
         twice: set[str] = set()
-        for tool in list(DECLARED) if self._fixed is None else self._fixed:
+        for tool in snapshot(DECLARED) if self._fixed is None else self._fixed:
             tool.held_by(self)
             if tool.name in found:
                 twice.add(tool.name)

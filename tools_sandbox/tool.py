@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import hashlib
 import inspect
 import weakref
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from agentspec.averages import Quantile
 from agentspec.effects import ToolSpec
@@ -29,6 +30,16 @@ RUNTIMES: weakref.WeakSet[Runtime] = weakref.WeakSet()
 
 FOLLOWERS: weakref.WeakSet[Runtime] = weakref.WeakSet()
 """The runtimes that offer all tools of the process, and want to hear of new ones."""
+
+
+T = TypeVar("T")
+
+
+def snapshot(items: weakref.WeakSet[T]) -> list[T]:
+    """What is in a weak set right now, though other threads add to it meanwhile."""
+    while True:
+        with contextlib.suppress(RuntimeError):  # it changed size while it was read
+            return list(items)
 
 
 def enter(runtime: Any, *, follows: bool) -> None:
@@ -66,7 +77,7 @@ class DeclaredTool:
         self._latencies = Quantile()
         self._loop: weakref.ref[asyncio.AbstractEventLoop] | None = None
         DECLARED.add(self)
-        for runtime in list(FOLLOWERS):
+        for runtime in snapshot(FOLLOWERS):
             runtime.tools_changed()
 
     @property
