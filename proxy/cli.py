@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from agentspec import __version__
 from agentspec.config import ENV_PREFIX, Engine, Settings, load, sources
 from agentspec.errors import ConfigError
 
@@ -36,6 +37,19 @@ class VerifierEngine(StrEnum):
     """Who makes the verifier."""
 
     BUNDLED = "bundled"
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        console.print(f"agentspec {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _agentspec(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="show it")] = False,
+) -> None:
+    """Makes tool-using agents faster, the same otherwise."""
 
 
 @app.command()
