@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from types import SimpleNamespace
 
 import aiohttp
 from yarl import URL
@@ -19,6 +21,21 @@ _CONNECT_LIMIT_S = 10.0
 _MAX_HEADER_BYTES = 2**17
 
 
+_CLOSED = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError)
+"""What using a connection ends in that the other side has closed."""
+
+
+@dataclass(slots=True)
+class _Use:
+    """Whether a request went over a connection that was kept from an earlier one."""
+
+    reused: bool = False
+
+
+async def _note_reuse(_session: aiohttp.ClientSession, context: SimpleNamespace, _params: object) -> None:
+    context.trace_request_ctx.reused = True
+
+
 class AiohttpUpstream:
     """One endpoint. Open it inside a running event loop."""
 
@@ -28,6 +45,16 @@ class AiohttpUpstream:
         self._session: aiohttp.ClientSession | None = None
 
     async def open(self, request: UpstreamRequest) -> UpstreamResponse:
+        """Send a request; once more where the endpoint had closed a kept connection just before we used it."""
+        use = _Use()
+        try:
+            return await self._send(request, use)
+        except UpstreamError as error:
+            if not (use.reused and isinstance(error.__cause__, _CLOSED)):
+                raise
+        return await self._send(request, _Use())
+
+    async def _send(self, request: UpstreamRequest, use: _Use) -> UpstreamResponse:
         session = self._session or self._start()
         try:
             response = await session.request(
@@ -37,6 +64,7 @@ class AiohttpUpstream:
                 headers=[(name.decode("latin-1"), _as_text(value)) for name, value in request.headers],
                 allow_redirects=False,
                 skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
+                trace_request_ctx=use,
             )
         except aiohttp.ConnectionTimeoutError as error:
             raise UpstreamError(
@@ -54,7 +82,10 @@ class AiohttpUpstream:
         return _Response(response, self._base)
 
     def _start(self) -> aiohttp.ClientSession:
+        tracing = aiohttp.TraceConfig()
+        tracing.on_connection_reuseconn.append(_note_reuse)
         self._session = aiohttp.ClientSession(
+            trace_configs=[tracing],
             connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=60),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_LIMIT_S, sock_read=self._silence_limit_s),
