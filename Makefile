@@ -1,6 +1,6 @@
 # make setup | demo | test | lint | bench | docs
 PYTHON ?= python3
-DATA ?= ../shared/data/trajectories
+DATA ?=
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
@@ -36,11 +36,15 @@ format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# every benchmark that needs no recordings; with DATA=FOLDER also the replay
+# every benchmark that needs no recordings; with DATA=FILE (or a folder of them) also their replay
 bench: setup
+	$(BIN)/agentspec models fetch coder05
 	$(BIN)/agentspec demo --repeats 2
-	@if test -e $(DATA)/tau2_airline_sonnet45.jsonl.gz; then $(BIN)/agentspec bench replay --data $(DATA)/tau2_airline_sonnet45.jsonl.gz; \
-	else echo "bench replay: no recordings in $(DATA); give a folder with make bench DATA=FOLDER"; fi
+ifneq ($(DATA),)
+	$(BIN)/agentspec bench replay --data $(DATA)
+else
+	@echo "bench replay needs recordings: make bench DATA=FILE"
+endif
 
 # the reference of the command line, written from the program itself; and the examples in the docstrings, checked
 docs: setup
