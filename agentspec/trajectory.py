@@ -99,6 +99,11 @@ def calls_of(message: Message) -> list[ToolCall]:
     return found
 
 
+def calls_in(messages: Sequence[Message]) -> list[ToolCall]:
+    """The tool calls of several messages, in order."""
+    return [call for message in messages for call in calls_of(message)]
+
+
 def answered_ids(messages: Sequence[Message]) -> list[str]:
     """Ids of the calls whose results stand in these messages, in order."""
     return [

@@ -18,7 +18,7 @@ from agentspec.proxy.books import Bet
 from agentspec.proxy.desk import EAGER, Desk
 from agentspec.proxy.live import AnswerDecoder, Live
 from agentspec.proxy.runtimes import UNSEEN, RuntimeLink
-from agentspec.trajectory import calls_of, depth, since_the_user_spoke
+from agentspec.trajectory import calls_in, depth, since_the_user_spoke
 
 log = logging.getLogger("agentspec.bets")
 
@@ -98,7 +98,7 @@ class TurnBets:
     def _record(self, prediction: Prediction) -> Mean:
         """How often such guesses were right. A call that was made since the user spoke has a record of its own."""
         spec = self._turn.tools.get(prediction.call.name)
-        made = [call for message in since_the_user_spoke(self._turn.request.messages) for call in calls_of(message)]
+        made = calls_in(since_the_user_spoke(self._turn.request.messages))
         again = any(same_call(prediction.call, call, spec.parameters if spec else None) for call in made)
         averages = self._desk.averages
         record = averages.again_rate if again else averages.hit_rate
@@ -205,7 +205,7 @@ class TurnBets:
 
     def _learn(self) -> None:
         turn, averages = self._turn, self._desk.averages
-        history = [call for message in turn.request.messages for call in calls_of(message)]
+        history = calls_in(turn.request.messages)
         for call in turn.calls:
             self._desk.memory.learn(turn.scope, history, call)
             history = [*history, call]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agentspec.protocols import LiveTurn, NextCalls, Offer, Prediction
-from agentspec.trajectory import calls_of
+from agentspec.trajectory import calls_in
 
 
 class LastCallsSpeculator:
@@ -15,6 +15,6 @@ class LastCallsSpeculator:
         self._memory = memory
 
     async def speculate(self, turn: LiveTurn, offer: Offer) -> None:
-        history = [call for message in turn.request.messages for call in calls_of(message)]
+        history = calls_in(turn.request.messages)
         for candidate in self._memory.candidates(turn.scope, history)[:1]:
             offer(Prediction(candidate.call, self.name, 1.0, candidate.probability))
