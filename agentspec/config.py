@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from agentspec.errors import ConfigError
@@ -30,17 +30,97 @@ class Engine(StrEnum):
     VLLM = "vllm"
     SGLANG = "sglang"
     AGENTSPEC = "agentspec"
+    ANTHROPIC = "anthropic"
 
     @property
     def hosted(self) -> bool:
         """Whether a probe is a billed request."""
-        return self is Engine.OPENAI
+        return self in (Engine.OPENAI, Engine.ANTHROPIC)
+
+
+def endpoint_url(value: str) -> str:
+    """An endpoint's base URL without the slash at its end.
+
+    Raises:
+        ValueError: it is none, or holds a password.
+    """
+    value = value.strip().rstrip("/")
+    parts = urlsplit(value)
+    try:
+        usable = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)
+    except ValueError:
+        usable = False
+    if not usable or any(char.isspace() for char in value):
+        raise ValueError(f"{value!r} is no URL; write for example http://127.0.0.1:8000/v1")
+    if parts.username or parts.password:
+        raise ValueError("an endpoint's URL must hold no password; use upstream_key (AGENTSPEC_UPSTREAM_KEY)")
+    return value
+
+
+def header_text(value: SecretStr | None) -> SecretStr | None:
+    """A key as it goes into a header; None for an empty one.
+
+    Raises:
+        ValueError: it holds control characters.
+    """
+    if value is None:
+        return None
+    key = value.get_secret_value().strip()  # keys come from files that end in a newline
+    if not key.isprintable():
+        raise ValueError("the key holds control characters")
+    return SecretStr(key) if key else None
 
 
 def default_database() -> str:
     """SQLite in the user's state folder."""
     state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return f"sqlite:///{Path(state) / 'agentspec' / 'ledger.sqlite3'}"
+
+
+class UpstreamSettings(BaseModel):
+    """One of several endpoints: `[[upstreams]]` in the file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    url: str
+    kind: Engine = Engine.OPENAI
+    models: tuple[str, ...]
+    """Patterns of model names, as of file names: `claude-*`. The first upstream with a fitting one is asked."""
+    key: SecretStr | None = None
+    key_env: str | None = None
+    """The environment variable that holds the key."""
+
+    @field_validator("url")
+    @classmethod
+    def _is_url(cls, value: str) -> str:
+        return endpoint_url(value)
+
+    @field_validator("key")
+    @classmethod
+    def _is_header_text(cls, value: SecretStr | None) -> SecretStr | None:
+        return header_text(value)
+
+    @model_validator(mode="after")
+    def _has_its_key(self) -> UpstreamSettings:
+        if self.key_env is not None and not os.environ.get(self.key_env):
+            raise ValueError(f"the environment variable {self.key_env} (key_env of {self.url}) is not set")
+        if not self.models:
+            raise ValueError(f'{self.url} needs the models that it serves: models = ["claude-*"]')
+        return self
+
+    @property
+    def secret(self) -> SecretStr | None:
+        """The key, wherever it is kept."""
+        return self.key or (header_text(SecretStr(os.environ[self.key_env])) if self.key_env else None)
+
+
+class KeySettings(BaseModel):
+    """A key of the proxy's own: `[[keys]]` in the file, as `agentspec keys new` prints it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    tenant: str = Field(min_length=1)
+    sha256: str = Field(pattern="^[0-9a-f]{64}$")
 
 
 class Settings(BaseSettings):
@@ -52,7 +132,20 @@ class Settings(BaseSettings):
     upstream_key: SecretStr | None = Field(
         None, description="the endpoint's key; without it the agent's own goes through"
     )
-    engine: Engine = Field(Engine.OPENAI, description="openai (hosted) | vllm | sglang | agentspec")
+    engine: Engine = Field(
+        Engine.OPENAI, description="its kind: openai | anthropic (hosted) | vllm | sglang | agentspec"
+    )
+    upstreams: tuple[UpstreamSettings, ...] = Field(
+        (), description="more endpoints, by model name: [[upstreams]] with url, kind, models, key or key_env"
+    )
+    keys: tuple[KeySettings, ...] = Field(
+        (), description="keys that agents must show, hashed: [[keys]] with tenant, sha256 (`agentspec keys new`)"
+    )
+    allowed_hosts: tuple[str, ...] = Field(
+        (), description="names under which the proxy may be asked, beside this machine's"
+    )
+    allowed_origins: tuple[str, ...] = Field((), description="web pages that may ask, as https://host; none by default")
+    workers: int = Field(1, ge=1, description="processes; more than one is refused until they share their state")
     host: str = Field("127.0.0.1", description="address to listen on")
     port: int = Field(8787, ge=0, le=65535, description="port to listen on (0: any free one)")
     database: str = Field(default_factory=default_database, description="SQLAlchemy URL of the ledger")
@@ -76,6 +169,7 @@ class Settings(BaseSettings):
     )
     upstream_timeout_s: float = Field(600.0, gt=0, description="longest silence of the endpoint before we give up")
     max_body_bytes: int = Field(64 * 2**20, gt=0, description="largest request body")
+    max_header_bytes: int = Field(64 * 2**10, gt=0, description="largest head of a request")
     keep_arguments: bool = Field(False, description="write arguments of calls into the ledger")
 
     _file: ClassVar[Mapping[str, Any]] = {}
@@ -83,34 +177,18 @@ class Settings(BaseSettings):
     @field_validator("upstream")
     @classmethod
     def _is_url(cls, value: str) -> str:
-        if not value:
-            return ""
-        value = value.strip().rstrip("/")
-        parts = urlsplit(value)
-        try:
-            usable = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)
-        except ValueError:
-            usable = False
-        if not usable or any(char.isspace() for char in value):
-            raise ValueError(f"{value!r} is no URL; write for example http://127.0.0.1:8000/v1")
-        if parts.username or parts.password:
-            raise ValueError("an endpoint's URL must hold no password; use upstream_key (AGENTSPEC_UPSTREAM_KEY)")
-        return value
+        return endpoint_url(value) if value else ""
 
     @field_validator("upstream_key")
     @classmethod
     def _is_header_text(cls, value: SecretStr | None) -> SecretStr | None:
-        if value is None:
-            return None
-        key = value.get_secret_value().strip()  # keys come from files that end in a newline
-        if not key.isprintable():
-            raise ValueError("the key holds control characters")
-        return SecretStr(key) if key else None
+        return header_text(value)
 
     @model_validator(mode="after")
     def _cap_needs_prices(self) -> Settings:
         priced = self.price_input_usd_per_mtok > 0 and self.price_output_usd_per_mtok > 0
-        if self.engine.hosted and self.probe_money_cap_usd > 0 and not priced:
+        hosted = self.engine.hosted or any(one.kind.hosted for one in self.upstreams)
+        if hosted and self.probe_money_cap_usd > 0 and not priced:
             raise ValueError(
                 "probe_money_cap_usd needs price_input_usd_per_mtok and price_output_usd_per_mtok to count against it"
             )
@@ -127,10 +205,9 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         return init_settings, env_settings, _FileSource(settings_cls)
 
-    @property
-    def probes_allowed(self) -> bool:
-        """Whether probes may be sent at all."""
-        return self.speculation and self.probe and (not self.engine.hosted or self.probe_money_cap_usd > 0)
+    def probes_allowed(self, engine: Engine) -> bool:
+        """Whether probes may be sent to such an endpoint at all."""
+        return self.speculation and self.probe and (not engine.hosted or self.probe_money_cap_usd > 0)
 
 
 class _FileSource(PydanticBaseSettingsSource):

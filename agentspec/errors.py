@@ -20,7 +20,7 @@ class ConfigError(AgentspecError):
 
 
 class ApiError(AgentspecError):
-    """An error that the agent sees, in the shape of the OpenAI API.
+    """An error that the agent sees, in the shape of the API that it speaks (`WireApi.error_body`).
 
     Args:
         message: one line that says what is wrong and what to do.
@@ -37,7 +37,7 @@ class ApiError(AgentspecError):
         self.status = status
 
     def body(self) -> dict[str, object]:
-        """The JSON body of the answer: `{"error": {"message", "type", "param", "code"}}`."""
+        """The JSON body of the answer in OpenAI's shape: `{"error": {"message", "type", "param", "code"}}`."""
         return {"error": {"message": self.message, "type": self.type, "param": None, "code": self.code}}
 
 

@@ -8,6 +8,20 @@ from agentspec.calls import ToolCall
 
 
 @dataclass(frozen=True, slots=True)
+class AnswerBegan:
+    """The endpoint keeps this answer under an id: a later request may continue it by that alone."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ItemBegan:
+    """The endpoint keeps this part of the answer under an id: a later request may refer to it by that alone."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
 class TextDelta:
     """More of the answer's visible text."""
 
@@ -65,9 +79,22 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class TurnEnd:
-    """The answer is over; `reason` is the endpoint's finish reason."""
+    """The answer is over; `reason` is the endpoint's finish reason, `FAILED` where it says that it failed."""
 
     reason: str | None
 
 
-TurnEvent = TextDelta | ReasoningDelta | CallNamed | OtherChoiceCalls | CallFragment | CallComplete | Usage | TurnEnd
+FAILED = "failed"
+
+TurnEvent = (
+    AnswerBegan
+    | ItemBegan
+    | TextDelta
+    | ReasoningDelta
+    | CallNamed
+    | OtherChoiceCalls
+    | CallFragment
+    | CallComplete
+    | Usage
+    | TurnEnd
+)

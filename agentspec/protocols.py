@@ -12,8 +12,10 @@ from typing import Any, Protocol
 import msgspec
 
 from agentspec.calls import ToolCall
+from agentspec.config import Engine
 from agentspec.effects import ToolSpec
-from agentspec.wire.chat import ChatRequest
+from agentspec.trajectory import Said
+from agentspec.wire.request import TurnRequest
 
 Headers = Sequence[tuple[bytes, bytes]]
 """HTTP headers as they go over the wire: names in lower case, in order, repeated where repeated."""
@@ -56,7 +58,13 @@ class Prediction:
 class LiveTurn(Protocol):
     """A turn while its answer arrives, as a speculator sees it. Read only."""
 
-    request: ChatRequest
+    request: TurnRequest
+    history: Sequence[Said]
+    """The trajectory's messages up to here."""
+    engine: Engine
+    """What kind of endpoint answers."""
+    upstream: Upstream
+    """The way to it."""
     headers: Headers
     path: str
     body: bytes

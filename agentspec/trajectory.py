@@ -1,50 +1,96 @@
-"""Which conversation is this? Hashes of message prefixes, without state or I/O.
+"""Which conversation is this? What each message says, and hashes of message prefixes; no state, no I/O.
 
 A message's digest covers what it means, not how a framework wrote it: arguments parsed, call ids left out
 (engines reuse them, frameworks rename them), `developer` = `system`, a lone text part = its text, no reasoning
-(many frameworks drop it). The chain value at i covers messages 0..i, so equal values mean equal prefixes.
+(many frameworks drop it), no cache marks. The chain value at i covers messages 0..i, so equal values mean equal
+prefixes. The APIs in `agentspec.wire` read their messages into this one form.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from agentspec.calls import ToolCall, canonical_json, parse_arguments
 
-Message = Mapping[str, Any]
+SYSTEM, USER, ASSISTANT, TOOL = "system", "user", "assistant", "tool"
 
 
-def chain(messages: Iterable[Message], seed: str = "") -> list[str]:
+@dataclass(frozen=True, slots=True)
+class Said:
+    """One message: who spoke, and what of it counts.
+
+    Attributes:
+        role: `system`, `user`, `assistant` or `tool`; an unknown one as it is.
+        digest: hash of what it says, 16 bytes.
+        calls: the tool calls it makes; one whose arguments are no JSON object is left out.
+        made: ids of all calls it makes.
+        refers: ids of parts of answers that stand here by reference only.
+        answers: ids of the calls whose results it holds.
+    """
+
+    role: str
+    digest: bytes
+    calls: tuple[ToolCall, ...] = ()
+    made: frozenset[str] = frozenset()
+    refers: frozenset[str] = frozenset()
+    answers: tuple[str, ...] = ()
+
+    @property
+    def makes_calls(self) -> bool:
+        """Whether the agent calls tools here, readable or not."""
+        return bool(self.calls or self.made)
+
+
+def chain(messages: Iterable[Said], seed: str = "") -> list[bytes]:
     """Hash of every prefix: element i covers messages 0..i. `seed` keeps tenants and models apart."""
-    value = hashlib.blake2b(seed.encode(), digest_size=16).digest()
+    value = hashlib.blake2b(seed.encode("utf-8", "surrogatepass"), digest_size=16).digest()
     values = []
     for message in messages:
-        value = hashlib.blake2b(value + digest(message), digest_size=16).digest()
-        values.append(value.hex())
+        value = hashlib.blake2b(value + message.digest, digest_size=16).digest()
+        values.append(value)
     return values
 
 
-def digest(message: Message) -> bytes:
-    """Hash of what one message says (16 bytes)."""
-    role = message.get("role")
-    meaning: dict[str, Any] = {"role": "system" if role == "developer" else role}
-    if text := _content(message.get("content")):
-        meaning["content"] = text
-    if isinstance(message.get("name"), str):
-        meaning["name"] = message["name"]
-    if calls := said_calls(message):
-        meaning["calls"] = calls
+def calls_in(messages: Sequence[Said]) -> list[ToolCall]:
+    """The tool calls of several messages, in order."""
+    return [call for message in messages for call in message.calls]
+
+
+def answered_ids(messages: Sequence[Said]) -> list[str]:
+    """Ids of the calls whose results stand in these messages, in order."""
+    return [identity for message in messages for identity in message.answers]
+
+
+def depth(messages: Sequence[Said]) -> int:
+    """How many times the agent has called tools since the user last spoke."""
+    return sum(message.makes_calls for message in since_the_user_spoke(messages))
+
+
+def since_the_user_spoke(messages: Sequence[Said]) -> Sequence[Said]:
+    """The messages after the user's last one."""
+    last = next((i for i in range(len(messages) - 1, -1, -1) if messages[i].role == USER), -1)
+    return messages[last + 1 :]
+
+
+# What the readers of the APIs share
+
+
+def meaning_digest(meaning: Any) -> bytes:
+    """Hash of a JSON value (16 bytes), whatever order its keys came in."""
     try:
-        text = canonical_json(meaning)
-    except (TypeError, ValueError):
-        text = repr(meaning)
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        raw = msgspec.json.encode(meaning, order="deterministic")
+    except (TypeError, ValueError, msgspec.MsgspecError, RecursionError):
+        raw = repr(meaning).encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(raw, digest_size=16).digest()
 
 
-def _content(content: Any) -> Any:
+def content_meaning(content: Any) -> Any:
+    """What a message's content says: a lone text part is its text, a big part (an image) is its hash."""
     if isinstance(content, list):
         parts = [_part(part) for part in content]
         return parts[0] if len(parts) == 1 and isinstance(parts[0], str) else parts
@@ -52,28 +98,21 @@ def _content(content: Any) -> Any:
 
 
 def _part(part: Any) -> Any:
-    """A text part is its text; a big part (an image) is its hash."""
     if not isinstance(part, Mapping):
         return part
     if part.get("type") in ("text", "input_text", "output_text") and isinstance(part.get("text"), str):
         return part["text"]
-    raw = json.dumps(part, sort_keys=True, default=repr).encode("utf-8", "surrogatepass")
-    return {"type": part.get("type"), "hash": hashlib.blake2b(raw, digest_size=16).hexdigest()}
+    plain = {name: value for name, value in part.items() if name != "cache_control"}
+    return {"type": part.get("type"), "hash": meaning_digest(plain).hex()}
 
 
-def said_calls(message: Message) -> list[Any]:
-    """An assistant message's calls as frameworks agree on them: names and arguments, 1.0 written as 1, no ids."""
-    raw = message.get("tool_calls")
-    return [_said(call) for call in raw if isinstance(call, Mapping)] if isinstance(raw, list) else []
-
-
-def _said(call: Mapping[str, Any]) -> Any:
-    function = call.get("function")
-    if not isinstance(function, Mapping):
-        return {k: v for k, v in call.items() if k not in ("id", "index")}
-    text = str(function.get("arguments") or "")
-    arguments = parse_arguments(text)
-    return [function.get("name"), text if arguments is None else plain_numbers(arguments)]
+def call_meaning(name: Any, arguments: Any) -> Any:
+    """A call as frameworks agree on it: its name and its arguments parsed, 1.0 written as 1, no ids."""
+    if not isinstance(arguments, Mapping):
+        text = str(arguments or "")
+        parsed = parse_arguments(text)
+        return [name, text if parsed is None else plain_numbers(parsed)]
+    return [name, plain_numbers(arguments)]
 
 
 def plain_numbers(value: Any) -> Any:
@@ -85,51 +124,14 @@ def plain_numbers(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def calls_of(message: Message) -> list[ToolCall]:
-    """The tool calls of an assistant message; one whose arguments are no JSON object is left out."""
-    found: list[ToolCall] = []
-    raw = message.get("tool_calls")
-    for call in raw if isinstance(raw, list) else []:
-        function = call.get("function") if isinstance(call, Mapping) else None
-        if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-            continue
-        arguments = parse_arguments(str(function.get("arguments") or ""))
-        if arguments is not None:
-            found.append(ToolCall(function["name"], arguments, call.get("id")))
-    return found
+def same_calls(one: Sequence[ToolCall], other: Sequence[ToolCall]) -> bool:
+    """Whether two answers made the same calls, ids aside."""
+    return len(one) == len(other) and all(map(_same_call, one, other))
 
 
-def calls_in(messages: Sequence[Message]) -> list[ToolCall]:
-    """The tool calls of several messages, in order."""
-    return [call for message in messages for call in calls_of(message)]
-
-
-def answered_ids(messages: Sequence[Message]) -> list[str]:
-    """Ids of the calls whose results stand in these messages, in order."""
-    return [
-        str(message["tool_call_id"])
-        for message in messages
-        if message.get("role") == "tool" and message.get("tool_call_id")
-    ]
-
-
-def call_ids(messages: Sequence[Message]) -> frozenset[str]:
-    """Ids of the calls that the assistant made in these messages."""
-    found = set()
-    for message in messages:
-        raw = message.get("tool_calls")
-        for call in raw if isinstance(raw, list) else []:
-            if isinstance(call, Mapping) and isinstance(call.get("id"), str):
-                found.add(call["id"])
-    return frozenset(found)
-
-
-def depth(messages: Sequence[Message]) -> int:
-    """How many times the agent has called tools since the user last spoke."""
-    return sum(bool(message.get("tool_calls")) for message in since_the_user_spoke(messages))
-
-
-def since_the_user_spoke(messages: Sequence[Message]) -> Sequence[Message]:
-    """The messages after the user's last one."""
-    last = next((i for i in range(len(messages) - 1, -1, -1) if messages[i].get("role") == "user"), -1)
-    return messages[last + 1 :]
+def _same_call(one: ToolCall, other: ToolCall) -> bool:
+    if one.name != other.name:
+        return False
+    if one.arguments == other.arguments:  # 1 == True in Python, so what is equal is looked at again
+        return canonical_json(plain_numbers(one.arguments)) == canonical_json(plain_numbers(other.arguments))
+    return False

@@ -1,10 +1,10 @@
 """The ASGI application: who serves what.
 
-/v1/chat/completions   a turn (also under /r/RUNTIME/v1)
-/v1/*                  passed through
-/agentspec/channel     a runtime's WebSocket
-/agentspec/status      counters, as JSON
-/healthz               alive
+/v1/chat/completions, /v1/responses, /v1/messages   a turn (also under /r/RUNTIME/v1)
+/v1/*                                               passed through
+/agentspec/channel                                  a runtime's WebSocket
+/agentspec/status                                   counters, as JSON
+/, /healthz                                         alive
 """
 
 from __future__ import annotations
@@ -16,27 +16,16 @@ from collections.abc import Awaitable, Callable
 
 from agentspec import channel
 from agentspec.errors import ApiError, RequestError
-from agentspec.proxy.asgi import (
-    ClientGone,
-    Receive,
-    Scope,
-    Send,
-    foreign_host,
-    header,
-    read_body,
-    send_error,
-    send_json,
-)
+from agentspec.proxy.asgi import ClientGone, Message, Receive, Scope, Send, header, read_body, send_error, send_json
 from agentspec.proxy.channel_server import serve_channel
-from agentspec.proxy.relay import answer
-from agentspec.proxy.turn import Deps, hold_reads, serve_turn, upstream_request
+from agentspec.proxy.relay import Client, answer
+from agentspec.proxy.turn import Caller, Deps, serve_turn
+from agentspec.wire.apis import API_OF_PATH, api_near
 
 log = logging.getLogger("agentspec.app")
 
 _RUNTIME_PREFIX = "/r/"
 _SWEEP_S = 5.0
-_MAY_HOLD_CALLS = frozenset({"/v1/responses", "/v1/messages"})
-"""APIs whose answers hold tool calls that this version does not read."""
 
 
 class App:
@@ -48,6 +37,7 @@ class App:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
+            scope["headers"] = list(scope["headers"])  # the server adds a body's trailers to its own list
             await self._http(scope, receive, send)
         elif scope["type"] == "websocket":
             await self._websocket(scope, receive, send)
@@ -55,26 +45,30 @@ class App:
             await self._lifespan(receive, send)
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        runtime, path = _split(scope["path"])
         try:
-            await self._route(scope, receive, send)
+            await self._route(scope, receive, send, runtime, path)
         except ApiError as error:
-            await send_error(send, error)
+            await send_error(send, error, api_near(path))
         except ClientGone:
             pass
 
-    async def _route(self, scope: Scope, receive: Receive, send: Send) -> None:
-        runtime, path = _split(scope["path"])
-        self._guard_our_key(scope)
-        if path == "/v1/chat/completions" and scope["method"] == "POST":
-            await serve_turn(scope, receive, send, self._deps, runtime)
-        elif path.startswith("/v1/"):
-            if path in _MAY_HOLD_CALLS and scope["method"] == "POST":
-                hold_reads(self._deps, runtime or header(scope["headers"], b"x-agentspec-runtime"))
-            await self._pass_through(scope, receive, send)
-        elif path in ("/healthz", "/health"):
+    async def _route(self, scope: Scope, receive: Receive, send: Send, runtime: str | None, path: str) -> None:
+        if path in ("/healthz", "/health"):
             await send_json(send, 200, {"status": "ok"})
+            return
+        tenant = self._deps.doors.admit(scope["headers"])
+        if path.startswith("/v1/"):
+            caller = Caller(tenant, runtime or header(scope["headers"], b"x-agentspec-runtime"))
+            api = API_OF_PATH.get(path) if scope["method"] == "POST" else None
+            if api is not None:
+                await serve_turn(scope, Client(receive, send, api), self._deps, caller)
+            else:
+                await self._pass_through(scope, receive, send, path)
         elif path == "/agentspec/status":
             await send_json(send, 200, self._status())
+        elif path in ("/", "") and scope["method"] in ("GET", "HEAD"):  # clients ask whether anybody is there
+            await send_json(send, 200, {"status": "ok", "api": "/v1"})
         else:
             raise RequestError(
                 f"there is no {path}; the API is under /v1 (set base_url to http://HOST:PORT/v1)",
@@ -82,24 +76,12 @@ class App:
                 status=404,
             )
 
-    def _guard_our_key(self, scope: Scope) -> None:
-        """With a key of ours for the endpoint, no web page may spend it.
-
-        Raises:
-            RequestError: the request comes from a browser page, or under a borrowed name.
-        """
-        if self._deps.settings.upstream_key is None:
-            return
-        if header(scope["headers"], b"origin") is not None or foreign_host(scope["headers"]) is not None:
-            message = (
-                "with upstream_key set, requests of browser pages and under other names than localhost are refused"
-            )
-            raise RequestError(message, code="forbidden", status=403)
-
-    async def _pass_through(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _pass_through(self, scope: Scope, receive: Receive, send: Send, path: str) -> None:
         body = await read_body(receive, self._deps.settings.max_body_bytes)
-        request = upstream_request(scope, scope["headers"], body, self._deps.settings)
-        await answer(self._deps.upstream, request, receive, send)
+        endpoints = self._deps.endpoints
+        endpoint = endpoints.for_body(body, path)
+        onward = endpoints.onward(endpoint, scope, body)
+        await answer(endpoint.upstream, onward, Client(receive, send, api_near(path)))
 
     def _status(self) -> dict[str, object]:
         books = self._deps.desk.books
@@ -110,7 +92,7 @@ class App:
             await serve_channel(scope, receive, send, self._deps)
             return
         await receive()
-        await send({"type": "websocket.close", "code": 4404, "reason": "use HTTP"})
+        await _use_http(scope, send)
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         sweeper: asyncio.Task[None] | None = None
@@ -131,6 +113,20 @@ class App:
             await asyncio.sleep(_SWEEP_S)
             with contextlib.suppress(Exception):
                 self._deps.desk.books.expire()
+
+
+async def _use_http(scope: Scope, send: Send) -> None:
+    """Refuse a WebSocket (the Responses API has one) with the status that makes clients fall back to HTTP."""
+    if "websocket.http.response" not in (scope.get("extensions") or {}):
+        await send({"type": "websocket.close", "code": 4404, "reason": "use HTTP"})
+        return
+    message = "this proxy speaks HTTP with server-sent events, no WebSocket"
+    error = RequestError(message, code="websocket_not_supported", status=426)
+
+    async def refuse(part: Message) -> None:
+        await send({**part, "type": f"websocket.{part['type']}"})
+
+    await send_error(refuse, error, api_near(scope["path"]))
 
 
 def _split(path: str) -> tuple[str | None, str]:

@@ -9,6 +9,7 @@ import msgspec
 
 from agentspec.errors import ApiError, RequestError
 from agentspec.protocols import Headers
+from agentspec.wire.apis import WireApi
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -65,30 +66,24 @@ async def read_body(receive: Receive, limit_bytes: int) -> bytes:
 
 
 def end_to_end(headers: Headers) -> list[tuple[bytes, bytes]]:
-    """The headers that travel on, in order; those that `Connection` names stay behind as well."""
-    named = {
-        token.strip().lower() for name, value in headers if name.lower() == b"connection" for token in value.split(b",")
-    }
-    drop = HOP_BY_HOP | named
-    return [(name, value) for name, value in headers if name.lower() not in drop]
+    """The headers that travel on, in order; those that `Connection` names stay behind as well. Names in lower case."""
+    kept = [pair for pair in headers if pair[0] not in HOP_BY_HOP]
+    if len(kept) < len(headers) and (named := _named_by_connection(headers)):
+        kept = [pair for pair in kept if pair[0] not in named]
+    return kept
+
+
+def _named_by_connection(headers: Headers) -> set[bytes]:
+    values = (value for name, value in headers if name == b"connection")
+    return {token.strip().lower() for value in values for token in value.split(b",")}
 
 
 def header(headers: Headers, name: bytes) -> str | None:
-    """The first value of a header, None where it is not sent."""
+    """The first value of a header, None where it is not sent. Names in lower case."""
     for key, value in headers:
-        if key.lower() == name:
+        if key == name:
             return value.decode("latin-1")
     return None
-
-
-_LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
-
-
-def foreign_host(headers: Headers) -> str | None:
-    """The `Host` that a request names, if it is not this machine: a page that borrowed a name (DNS rebinding)."""
-    host = header(headers, b"host") or ""
-    name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
-    return None if name in _LOOPBACK_NAMES else host
 
 
 async def send_json(send: Send, status: int, body: Any, headers: Headers = ()) -> None:
@@ -99,6 +94,6 @@ async def send_json(send: Send, status: int, body: Any, headers: Headers = ()) -
     await send({"type": "http.response.body", "body": raw})
 
 
-async def send_error(send: Send, error: ApiError) -> None:
+async def send_error(send: Send, error: ApiError, api: WireApi) -> None:
     """Answer with one of our own errors, in the API's shape."""
-    await send_json(send, error.status, error.body())
+    await send_json(send, error.status, api.error_body(error))

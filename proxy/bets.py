@@ -98,7 +98,7 @@ class TurnBets:
     def _record(self, prediction: Prediction) -> Mean:
         """How often such guesses were right. A call that was made since the user spoke has a record of its own."""
         spec = self._turn.tools.get(prediction.call.name)
-        made = calls_in(since_the_user_spoke(self._turn.request.messages))
+        made = calls_in(since_the_user_spoke(self._turn.history))
         again = any(same_call(prediction.call, call, spec.parameters if spec else None) for call in made)
         averages = self._desk.averages
         record = averages.again_rate if again else averages.hit_rate
@@ -108,9 +108,11 @@ class TurnBets:
 
     def opened(self, status: int, headers: Headers) -> None:
         self._turn.status = status
-        self._decoder = AnswerDecoder(headers) if status == 200 else None
+        self._decoder = AnswerDecoder(headers, self._turn.api) if status == 200 else None
         if self._decoder is not None and not self._decoder.readable:
             self._blind()
+        elif self._turn.request.background:  # its calls come later, in the answer to another request
+            self._hold_reads()
 
     def sending(self) -> None:
         if self._link is not None and not self._pending:
@@ -133,6 +135,9 @@ class TurnBets:
     def _blind(self) -> None:
         """This answer cannot be read, so it may hold a call that writes: hold reads back until it is done with."""
         self._decoder = None
+        self._hold_reads()
+
+    def _hold_reads(self) -> None:
         if self._link is not None:
             self._link.open_window(self._turn.id, UNSEEN, self._desk.write_window_s)
             self._desk.books.write_relayed(self._link)
@@ -205,13 +210,13 @@ class TurnBets:
 
     def _learn(self) -> None:
         turn, averages = self._turn, self._desk.averages
-        history = calls_in(turn.request.messages)
+        history = calls_in(turn.history)
         for call in turn.calls:
             self._desk.memory.learn(turn.scope, history, call)
             history = [*history, call]
         if not turn.calls:
             self._desk.memory.learn(turn.scope, history, None)
-        called = averages.call_rate(turn.tenant, turn.request.model, depth(turn.request.messages))
+        called = averages.call_rate(turn.tenant, turn.request.model, depth(turn.history))
         called.add(1.0 if turn.calls else 0.0)
         latest = {(bet.prediction.predictor, bet.prediction.call.name): bet for bet in self._bets}
         for bet in latest.values():

@@ -8,9 +8,11 @@ import logging
 import msgspec
 
 from agentspec import channel
-from agentspec.proxy.asgi import Receive, Scope, Send, foreign_host, header
+from agentspec.errors import RequestError
+from agentspec.protocols import Headers
+from agentspec.proxy.asgi import Receive, Scope, Send
 from agentspec.proxy.runtimes import RuntimeLink
-from agentspec.proxy.turn import Deps, tenant_of
+from agentspec.proxy.turn import Deps
 
 log = logging.getLogger("agentspec.channel")
 
@@ -20,7 +22,13 @@ _MIN_ID_LENGTH = 24
 async def serve_channel(scope: Scope, receive: Receive, send: Send, deps: Deps) -> None:
     """A runtime's whole life: hello, messages, gone."""
     await receive()  # websocket.connect
-    if (reason := _refusal(scope)) is not None:
+    headers: Headers = scope["headers"]
+    try:
+        reason = deps.doors.browser_or_stranger(headers)
+        tenant = deps.doors.tenant(headers)
+    except RequestError as error:
+        reason, tenant = error.message, ""
+    if reason is not None:
         log.warning("a channel was refused: %s", reason)
         await send({"type": "websocket.close", "code": 4403, "reason": reason})
         return
@@ -28,7 +36,7 @@ async def serve_channel(scope: Scope, receive: Receive, send: Send, deps: Deps) 
     outbox: asyncio.Queue[channel.FromProxy] = asyncio.Queue()
     sender = asyncio.create_task(_send_all(outbox, send))
     harmless = frozenset(deps.settings.harmless_tools)
-    link = RuntimeLink("", tenant_of(scope["headers"]), outbox.put_nowait, harmless)
+    link = RuntimeLink("", tenant, outbox.put_nowait, harmless)
     try:
         while (message := await receive())["type"] == "websocket.receive":
             frame = message.get("text") or message.get("bytes") or ""
@@ -38,15 +46,6 @@ async def serve_channel(scope: Scope, receive: Receive, send: Send, deps: Deps) 
         deps.runtimes.remove(link)
         deps.desk.books.link_lost(link)
         log.info("runtime %s left", link.label)
-
-
-def _refusal(scope: Scope) -> str | None:
-    """The channel runs code in the agent's process: no browser page may open it, under no borrowed name."""
-    if header(scope["headers"], b"origin") is not None:
-        return "browsers may not open this channel"
-    if (host := foreign_host(scope["headers"])) is not None:
-        return f"host {host!r} is not this machine"
-    return None
 
 
 def _hear(frame: str | bytes, link: RuntimeLink, deps: Deps) -> None:
@@ -77,8 +76,7 @@ def _welcome(hello: channel.Hello, link: RuntimeLink, deps: Deps) -> None:
     deps.runtimes.add(link)
     if first:
         log.info("runtime %s is here with %d tools", link.label, len(link.tools))
-        passes_through = deps.settings.upstream_key is None
-        link.send(channel.Welcome(deps.settings.upstream if passes_through else ""))
+        link.send(channel.Welcome(deps.endpoints.direct_url))
 
 
 async def _send_all(outbox: asyncio.Queue[channel.FromProxy], send: Send) -> None:

@@ -181,6 +181,21 @@ def bench_replay(
     print_report(run(data, quick, progress=progress.print), as_json=as_json)
 
 
+@bench_app.command("wire")
+def bench_wire(
+    quick: Annotated[bool, typer.Option(help="short windows, within a minute")] = False,
+    litellm: Annotated[Path | None, typer.Option(help="python of an environment with litellm[proxy]")] = None,
+    seconds: Annotated[float | None, typer.Option(help="length of a window", min=0.05)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """What agentspec adds on the wire: direct, speculation off and on, and LiteLLM where it is installed."""
+    from agentspec.proxy.bench.figures import print_report
+    from agentspec.proxy.bench.wire import run
+
+    progress = Console(stderr=True, highlight=False, soft_wrap=True)
+    print_report(run(quick, litellm_python=litellm, seconds=seconds, progress=progress.print), as_json=as_json)
+
+
 @models_app.command("fetch")
 def models_fetch(names: Annotated[list[str], typer.Argument(help="coder05 | coder15 | smol135")]) -> None:
     """Download weights into the cache and check their sums."""

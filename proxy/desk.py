@@ -48,7 +48,7 @@ class Desk:
             return False
         model = turn.request.model
         latencies = [self.averages.tool_latency(name, spec.fingerprint).value for name, spec in turn.tools.items()]
-        calls = self.averages.call_rate(turn.tenant, model, depth(turn.request.messages)).value
+        calls = self.averages.call_rate(turn.tenant, model, depth(turn.history)).value
         question = Question(
             confidence=calls * self.averages.hit_rate("probe", "*").value,
             tool_latency_s=sum(latencies) / len(latencies),

@@ -5,22 +5,40 @@ from __future__ import annotations
 import asyncio
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agentspec.calls import ToolCall
+from agentspec.config import Engine
 from agentspec.effects import ToolSpec
-from agentspec.events import CallComplete, CallNamed, ReasoningDelta, TextDelta, TurnEnd, TurnEvent, Usage
-from agentspec.protocols import Headers
+from agentspec.events import (
+    FAILED,
+    AnswerBegan,
+    CallComplete,
+    CallNamed,
+    ItemBegan,
+    ReasoningDelta,
+    TextDelta,
+    TurnEnd,
+    TurnEvent,
+    Usage,
+)
+from agentspec.protocols import Headers, Upstream
 from agentspec.proxy.asgi import header
-from agentspec.wire.chat import ChatRequest, ChatStream, events_of_answer
+from agentspec.trajectory import Said
+from agentspec.wire.apis import WireApi
+from agentspec.wire.request import TurnRequest
 
 
 @dataclass(slots=True, eq=False)
 class Live:
     """Implements `LiveTurn`. Times are seconds of the monotonic clock since `began_s`."""
 
-    request: ChatRequest
+    request: TurnRequest
+    history: Sequence[Said]
+    api: WireApi
+    engine: Engine
+    upstream: Upstream
     headers: Headers
     path: str
     body: bytes
@@ -29,6 +47,8 @@ class Live:
     scope: str
     tenant: str
     tools: Mapping[str, ToolSpec] = field(default_factory=dict)
+    name_answer: Callable[[str], None] = lambda identity: None
+    """Told the id under which the endpoint keeps the answer."""
     began_s: float = field(default_factory=time.monotonic)
     began_at: float = field(default_factory=time.time)
     first_byte_s: float | None = None
@@ -36,6 +56,8 @@ class Live:
     status: int = 0
     usage: Usage | None = None
     calls: list[ToolCall] = field(default_factory=list)
+    items: set[str] = field(default_factory=set)
+    """Ids under which the endpoint keeps parts of the answer."""
     named: int = 0
     ended: bool = False
     broken: bool = False
@@ -94,9 +116,15 @@ class Live:
             self.call_s = self.elapsed_s()
         elif isinstance(event, Usage):
             self.usage = event
+        elif isinstance(event, AnswerBegan):
+            self.name_answer(event.id)
+        elif isinstance(event, ItemBegan):
+            self.items.add(event.id)
         elif isinstance(event, TurnEnd):
             self.ended = True
-        self._wake()
+            self.broken = self.broken or event.reason == FAILED
+        if self._waiting:
+            self._wake()
 
     def end(self) -> None:
         """No more will come."""
@@ -120,16 +148,21 @@ _MAX_HELD_BYTES = 64 * 2**20
 """Most that is kept of an answer that cannot be read piece by piece."""
 
 
+_MAX_INFLATION = 100
+"""How many times its size a compressed answer may have; more is made to fill memories, not to be read."""
+
+
 class AnswerDecoder:
     """Turns the relayed bytes of an answer, streamed or whole, gzip or not, into turn events."""
 
-    def __init__(self, headers: Headers) -> None:
+    def __init__(self, headers: Headers, api: WireApi) -> None:
         kind = (header(headers, b"content-type") or "").lower()
         encoding = (header(headers, b"content-encoding") or "identity").lower()
         self._streamed = "text/event-stream" in kind
         self.readable = encoding in ("identity", "gzip", "deflate")
         self._inflate = zlib.decompressobj(47) if encoding in ("gzip", "deflate") else None  # 47: either header
-        self._stream = ChatStream()
+        self._api = api
+        self._stream = api.open_stream()
         self._whole = bytearray()
 
     def feed(self, chunk: bytes) -> list[TurnEvent]:
@@ -153,12 +186,15 @@ class AnswerDecoder:
     def _decompress(self, chunk: bytes) -> bytes:
         if self._inflate is None:
             return chunk
-        data = self._inflate.decompress(chunk)
+        limit_bytes = 2**20 + _MAX_INFLATION * len(chunk)
+        data = self._inflate.decompress(chunk, limit_bytes)
         while self._inflate.eof and (rest := self._inflate.unused_data):  # some gateways write a member for each event
             self._inflate = zlib.decompressobj(47)
-            data += self._inflate.decompress(rest)
+            data += self._inflate.decompress(rest, limit_bytes)
+        if self._inflate.unconsumed_tail or len(data) > limit_bytes:
+            raise ValueError(f"{len(chunk)} bytes that inflate to more than {limit_bytes}")
         return data
 
     def finish(self) -> list[TurnEvent]:
         """The answer is over."""
-        return self._stream.finish() if self._streamed else events_of_answer(bytes(self._whole))
+        return self._stream.finish() if self._streamed else self._api.read_answer(bytes(self._whole))

@@ -7,14 +7,15 @@ lets go of the endpoint at once.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from dataclasses import dataclass
+from types import TracebackType
 from typing import Protocol
 
 from agentspec.errors import UpstreamError
 from agentspec.protocols import Headers, Upstream, UpstreamRequest, UpstreamResponse
-from agentspec.proxy.asgi import Message, Receive, Send, end_to_end, send_error
+from agentspec.proxy.asgi import Message, Receive, Send, end_to_end, header, send_error
+from agentspec.wire.apis import WireApi
 
 log = logging.getLogger("agentspec.relay")
 
@@ -82,75 +83,100 @@ class Ended:
     note: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Who asked: where its messages come from, where ours go, the API that it speaks."""
+
+    receive: Receive
+    send: Send
+    api: WireApi
+
+
+class ClientWatch:
+    """Inside its block, the client's leaving cancels what is going on; the block then ends quietly, `left` is set."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self.left = False
+
+    async def __aenter__(self) -> ClientWatch:
+        self._serving = asyncio.current_task()
+        self._watcher = asyncio.ensure_future(self._watch())
+        return self
+
+    async def _watch(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.left = True
+        if self._serving is not None:
+            self._serving.cancel()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        self._watcher.cancel()
+        if not (self.left and kind is asyncio.CancelledError and self._serving is not None):
+            return False
+        return self._serving.uncancel() == 0  # otherwise somebody else cancelled as well: the server is stopping
+
+
 async def answer(
-    upstream: Upstream, request: UpstreamRequest, receive: Receive, send: Send, observer: Observer | None = None
+    upstream: Upstream, request: UpstreamRequest, client: Client, observer: Observer | None = None
 ) -> Ended:
     """Relay a request. An endpoint that cannot be reached is told to the client in the API's error shape; one that
     breaks off in mid-answer leaves the answer unfinished, which breaks the client's connection off as well.
     """
-    started = False
-
-    async def noting(message: Message) -> None:
-        nonlocal started
-        started = True
-        await send(message)
-
+    relay = _Relay(client.send, _Guarded(observer) if observer is not None else Silent())
+    watch = ClientWatch(client.receive)
     try:
-        return Ended(whole=await relay(upstream, request, receive, noting, observer))
+        async with watch:
+            await relay.run(upstream, request)
     except UpstreamError as error:
-        if not started:
-            await send_error(send, error)
+        if not relay.started:
+            await send_error(client.send, error, client.api)
         log.warning("%s: %s", error.code, error.message)
         return Ended(whole=False, note=f"{error.code}: {error.message}")
+    return Ended(whole=relay.whole)
 
 
-async def relay(
-    upstream: Upstream, request: UpstreamRequest, receive: Receive, send: Send, observer: Observer | None = None
-) -> bool:
-    """Relay one request and its answer.
+class _Relay:
+    """One request and its answer, on their way."""
 
-    Returns:
-        False when the client left before the end.
+    def __init__(self, send: Send, observer: Observer) -> None:
+        self._send = send
+        self._observer = observer
+        self.started = False
+        self.whole = False
 
-    Raises:
-        UpstreamError: the endpoint could not be reached; nothing has been sent to the client yet.
-    """
-    watcher = asyncio.ensure_future(_client_left(receive))
-    pump = asyncio.ensure_future(_pump(upstream, request, send, _Guarded(observer or Silent())))
-    try:
-        await asyncio.wait({watcher, pump}, return_when=asyncio.FIRST_COMPLETED)
-        if not pump.done():
-            return False
-        pump.result()
-        return True
-    finally:
-        for task in (watcher, pump):
-            if not task.done():
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError, Exception):
-                    await task
+    async def run(self, upstream: Upstream, request: UpstreamRequest) -> None:
+        response = await upstream.open(request)
+        try:
+            headers = end_to_end(response.headers)
+            self._observer.opened(response.status, headers)
+            self.started = True
+            await self._send({"type": "http.response.start", "status": response.status, "headers": headers})
+            await self._body(response, _announced_bytes(headers))
+            self.whole = True
+        finally:
+            await response.close()
 
-
-async def _client_left(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-async def _pump(upstream: Upstream, request: UpstreamRequest, send: Send, observer: Observer) -> None:
-    response = await upstream.open(request)
-    try:
-        headers = end_to_end(response.headers)
-        observer.opened(response.status, headers)
-        await send({"type": "http.response.start", "status": response.status, "headers": headers})
-        await _body(response, send, observer)
-    finally:
-        await response.close()
+    async def _body(self, response: UpstreamResponse, awaited_bytes: int | None) -> None:
+        """The body. An endpoint that breaks off breaks our answer off as well: an honest end would be a lie."""
+        async for chunk in response.chunks():
+            if awaited_bytes is not None:
+                awaited_bytes -= len(chunk)
+            self._observer.sending()
+            await self._send(_body_message(chunk, more=awaited_bytes != 0))
+            self._observer.sent(chunk)
+        if awaited_bytes != 0:
+            await self._send(_body_message(b"", more=False))
 
 
-async def _body(response: UpstreamResponse, send: Send, observer: Observer) -> None:
-    """The body. An endpoint that breaks off breaks our answer off as well: an honest end would be a lie."""
-    async for chunk in response.chunks():
-        observer.sending()
-        await send({"type": "http.response.body", "body": chunk, "more_body": True})
-        observer.sent(chunk)
-    await send({"type": "http.response.body", "body": b""})
+def _body_message(chunk: bytes, *, more: bool) -> Message:
+    return {"type": "http.response.body", "body": chunk, "more_body": more}
+
+
+def _announced_bytes(headers: Headers) -> int | None:
+    """How long the body will be, where that is told: then its last byte needs no message of its own."""
+    told = header(headers, b"content-length")
+    return int(told) if told is not None and told.isdigit() and int(told) > 0 else None

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from agentspec import channel
 from agentspec.effects import ToolSpec
 from agentspec.errors import ConfigError
-from agentspec.wire.chat import ChatRequest
+from agentspec.wire.request import TurnRequest
 
 log = logging.getLogger("agentspec.runtimes")
 
@@ -57,9 +57,9 @@ class RuntimeLink:
             except (ConfigError, ValueError) as error:
                 log.warning("runtime %s: tool %s is left out: %s", self.label, info.name, error)
 
-    def may_run_ahead(self, request: ChatRequest) -> dict[str, ToolSpec]:
+    def may_run_ahead(self, request: TurnRequest) -> dict[str, ToolSpec]:
         """The request's tools that this runtime can run ahead."""
-        asked = request.tool_schemas
+        asked = request.tools
         return {
             name: held.spec for name, held in self.tools.items() if name in asked and held.spec.effect.may_run_ahead
         }
@@ -74,9 +74,9 @@ class RuntimeLink:
         self._windows[f"{turn}:{call}"] = time.monotonic() + limit_s
 
     def close_windows(self, turn: str, ids: frozenset[str] | None) -> None:
-        """Results of a turn's calls are back: of those with these ids, or of all of them."""
+        """Results of a turn's calls are back: of those with these ids and of unseen ones, or of all of them."""
         for key in [key for key in self._windows if key.startswith(f"{turn}:")]:
-            if ids is None or key.removeprefix(f"{turn}:") in ids:
+            if ids is None or key.removeprefix(f"{turn}:") in (*ids, UNSEEN):
                 del self._windows[key]
 
     def writing_in(self, turn: str) -> bool:
@@ -113,11 +113,11 @@ class Runtimes:
         """The runtime with this id."""
         return self._links.get(identity) if identity else None
 
-    def for_request(self, identity: str | None, tenant: str, request: ChatRequest) -> RuntimeLink | None:
+    def for_request(self, identity: str | None, tenant: str, request: TurnRequest) -> RuntimeLink | None:
         """The runtime that holds this request's tools; None where it is unknown or several could be it."""
         if identity is not None:
             return self._links.get(identity)
-        schemas = request.tool_schemas
+        schemas = request.tools
         fitting = [link for link in self._links.values() if link.tenant == tenant and _holds(link, schemas)]
         return fitting[0] if len(fitting) == 1 else None
 

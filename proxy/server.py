@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import ipaddress
 import logging
 import socket
 import sys
@@ -12,50 +11,52 @@ import uvicorn
 from rich.console import Console
 from rich.logging import RichHandler
 
-from agentspec.config import Settings
+from agentspec.config import Engine, Settings
 from agentspec.errors import ConfigError
+from agentspec.proxy.app import App
+from agentspec.proxy.doors import check_openness
+from agentspec.proxy.http_protocol import guarded_http
 from agentspec.proxy.wiring import build
+
+_KEEP_ALIVE_S = 75
+"""Longer than clients keep an idle connection: one that they are about to use must not be closed under their hands."""
 
 
 def serve(settings: Settings) -> None:
     """Serve until interrupted.
 
     Raises:
-        ConfigError: the port is in use, the address is not ours or not this machine's alone, a setting is wrong.
+        ConfigError: the port is in use, the address is not ours or open to others without a key, a setting is wrong.
     """
-    _refuse_open_doors(settings.host)
+    check_openness(settings)
     listener = _listen(settings)
     try:
         app = build(settings)
         port = listener.getsockname()[1]
         _greet(settings, port)
-        config = uvicorn.Config(
-            app,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            date_header=False,
-            ws_ping_interval=20.0,
-            timeout_graceful_shutdown=5,
-        )
-        uvicorn.Server(config).run(sockets=[listener])
+        uvicorn.Server(server_config(app, settings)).run(sockets=[listener])
     finally:
         listener.close()
 
 
-def _refuse_open_doors(host: str) -> None:
-    """Whoever reaches the channel decides what runs in an agent's process: loopback only, until there are keys."""
-    try:
-        local = host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        local = False
-    if not local:
-        raise ConfigError(f"setting host: {host!r} is reachable from outside; this version serves loopback only")
+def server_config(app: App, settings: Settings) -> uvicorn.Config:
+    """How uvicorn serves the app."""
+    return uvicorn.Config(
+        app,
+        http=guarded_http(settings.max_header_bytes),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        ws_ping_interval=20.0,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        timeout_graceful_shutdown=5,
+    )
 
 
 def _listen(settings: Settings) -> socket.socket:
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # named, or no connection is undelayed
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((settings.host, settings.port))
@@ -83,10 +84,20 @@ def _greet(settings: Settings, port: int) -> None:
         logging.getLogger(noisy).setLevel(logging.ERROR)
     logging.getLogger("websockets").setLevel(logging.CRITICAL)
     console = Console(file=sys.stdout, soft_wrap=True, highlight=False)
-    probing = f"probes as for {settings.engine}" if settings.probes_allowed else "no probes"
-    state = probing if settings.speculation else "speculation is off"
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    console.print(f"agentspec listens on http://{host}:{port}/v1 -> {settings.upstream} ({state})")
-    if settings.engine.hosted and settings.probe and not settings.probes_allowed:
+    off = "" if settings.speculation else " (speculation is off)"
+    ways = [(", ".join(one.models), one.url, one.kind) for one in settings.upstreams]
+    if settings.upstream:
+        ways.append(("", settings.upstream, settings.engine))
+    first, *more = [_way(*way, settings) for way in ways]
+    console.print(f"agentspec listens on http://{host}:{port}/v1{off} -> {first}")
+    for way in more:
+        console.print(f"  -> {way}")
+    if any(kind.hosted and not settings.probes_allowed(kind) for _, _, kind in ways) and settings.probe:
         console.print("  hosted endpoint: probes cost money and are off; --probe-money-cap-usd and prices turn them on")
     sys.stdout.flush()
+
+
+def _way(models: str, url: str, kind: Engine, settings: Settings) -> str:
+    probing = f"probes as for {kind}" if settings.probes_allowed(kind) else "no probes"
+    return f"{url} ({models + '; ' if models else ''}{probing})"

@@ -1,7 +1,8 @@
 """Which trajectory does a request belong to? The index of turns that were relayed.
 
-A request continues the turn whose messages are its longest known prefix, if the message after that prefix is the
-answer that we relayed (same calls, same ids). Several such turns: ambiguous, and no bets are placed.
+A request that names the answer it continues (`previous_response_id`, `conversation`) continues that. Any other
+continues the turn whose messages are its longest known prefix, if what follows that prefix is the answer that we
+relayed (same calls, same ids). Several such turns: ambiguous, and no bets are placed.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from __future__ import annotations
 import secrets
 from collections import OrderedDict, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Protocol, TypeGuard
 
 from agentspec import trajectory as rules
-from agentspec.calls import ToolCall, canonical_json
+from agentspec.calls import ToolCall
+from agentspec.trajectory import ASSISTANT, TOOL, Said
+from agentspec.wire.request import TurnRequest
 
 MAX_TURNS = 20_000
 
@@ -31,6 +34,11 @@ class Answer(Protocol):
         """Whether the agent has an answer that it can go on from."""
         ...
 
+    @property
+    def items(self) -> set[str]:
+        """Ids of its parts, as far as the endpoint keeps them."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Relayed:
@@ -38,6 +46,7 @@ class Relayed:
 
     calls: list[ToolCall]
     answered: bool
+    items: set[str] = field(default_factory=set)
 
 
 @dataclass(slots=True, eq=False)
@@ -46,58 +55,87 @@ class Turn:
 
     id: str
     trajectory: str
-    prefix: str
+    prefix: bytes
     length: int
     """Messages in its request."""
+    names: list[str] = field(default_factory=list)
+    """What later requests may call it by: its answer's id, its conversation."""
+    history: Sequence[Said] = ()
+    """The whole trajectory up to its answer, where its request need not repeat it."""
     answer: Answer | None = None
     continued: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a request stands."""
+    """Where a request stands.
+
+    Attributes:
+        history: the trajectory's messages up to here.
+        new: the messages that came since the turn that it continues answered, those of its answer included.
+        parents: the turn it continues; several when that is ambiguous, none when it begins a trajectory.
+        supersedes: the turn that it is a retry of.
+        unsure: it names an answer that failed or is still on its way.
+    """
 
     turn: Turn
+    history: Sequence[Said]
+    new: Sequence[Said]
     parents: tuple[Turn, ...] = ()
-    """The turn it continues; several when that is ambiguous, none when it begins a trajectory."""
     supersedes: Turn | None = None
-    """The turn that it is a retry of."""
+    unsure: bool = False
 
     @property
     def ambiguous(self) -> bool:
         """Whether bets would be on an unknown trajectory."""
-        return len(self.parents) > 1
+        return self.unsure or len(self.parents) > 1
 
 
 class TrajectoryIndex:
-    """Turns by the hash of their messages. One event loop, no locks."""
+    """Turns by the hash of their messages and by the names that endpoints gave them. One event loop, no locks."""
 
     def __init__(self) -> None:
-        self._by_prefix: defaultdict[str, list[Turn]] = defaultdict(list)
+        self._by_prefix: defaultdict[bytes, list[Turn]] = defaultdict(list)
+        self._by_name: dict[str, Turn] = {}
         self._order: OrderedDict[str, Turn] = OrderedDict()
 
-    def place(self, messages: Sequence[rules.Message], *, tenant: str, session: str | None, retry: bool) -> Placement:
+    def place(self, request: TurnRequest, *, tenant: str, session: str | None, retry: bool) -> Placement:
         """Find a request's trajectory and enter its turn. Reads only the request; nothing waits."""
-        hashes = rules.chain(messages, seed=f"{tenant}|{session or ''}")
-        whole = hashes[-1] if hashes else ""
-        parents = self._parents(messages, hashes)
+        said, kept = request.said, _kept_name(request)
+        hashes = rules.chain(said, seed=f"{tenant}|{session or ''}|{kept or ''}")
+        whole = hashes[-1] if hashes else b""
+        named = self._by_name.get(f"{tenant}|{kept}") if kept else None
+        parents = self._parents(said, hashes) if kept is None else [named] if _is_answered(named) else []
         supersedes = self._retried(whole) if retry else None
         if supersedes is not None:
             self._forget(supersedes)
-        turn = Turn(secrets.token_hex(8), self._name(tenant, session, parents, supersedes), whole, len(messages))
+        only = parents[0] if len(parents) == 1 else None
+        new = said[parents[0].length :] if parents and kept is None else said
+        history = _whole(only, new) if only is not None and only.history else said
+        turn = Turn(secrets.token_hex(8), self._name(tenant, session, parents, supersedes), whole, len(said))
         self._enter(turn)
-        if len(parents) == 1:
-            parents[0].continued = True
-        return Placement(turn, tuple(parents), supersedes)
+        if request.api == "responses":
+            turn.history = history
+        if request.conversation is not None:
+            self.name(turn, tenant, f"conversation {request.conversation}")
+        if only is not None:
+            only.continued = True
+        return Placement(turn, history, new, tuple(parents), supersedes, unsure=named is not None and only is None)
 
-    def _parents(self, messages: Sequence[rules.Message], hashes: list[str]) -> list[Turn]:
+    def name(self, turn: Turn, tenant: str, name: str) -> None:
+        """A later request may call this turn by this name."""
+        key = f"{tenant}|{name}"
+        turn.names.append(key)
+        self._by_name[key] = turn
+
+    def _parents(self, said: Sequence[Said], hashes: list[bytes]) -> list[Turn]:
         for length in range(len(hashes) - 1, 0, -1):
             known = self._by_prefix.get(hashes[length - 1])
             if known:
-                return [turn for turn in known if _continues(messages[length], turn)]
+                return [turn for turn in known if _continues(said[length:], turn)]
         return []
 
-    def _retried(self, whole: str) -> Turn | None:
+    def _retried(self, whole: bytes) -> Turn | None:
         """The turn that a retry repeats: the only one of its messages without an answer, or the only one at all."""
         known = [turn for turn in self._by_prefix.get(whole, ()) if not turn.continued]
         waiting = [turn for turn in known if turn.answer is None or not turn.answer.answered]
@@ -127,19 +165,53 @@ class TrajectoryIndex:
             known.remove(turn)
         if not known:
             self._by_prefix.pop(turn.prefix, None)
+        for name in turn.names:
+            if self._by_name.get(name) is turn:
+                del self._by_name[name]
 
 
-def _continues(answer: rules.Message, turn: Turn) -> bool:
-    """Whether this message is the answer that the turn relayed."""
+def _is_answered(turn: Turn | None) -> TypeGuard[Turn]:
+    return turn is not None and turn.answer is not None and turn.answer.answered
+
+
+def answer_name(identity: str) -> str:
+    """What an answer's id is called in the index."""
+    return f"answer {identity}"
+
+
+def _kept_name(request: TurnRequest) -> str | None:
+    """What the request calls the part of its trajectory that the endpoint keeps."""
+    if request.previous is not None:
+        return answer_name(request.previous)
+    return f"conversation {request.conversation}" if request.conversation is not None else None
+
+
+def _whole(parent: Turn, new: Sequence[Said]) -> Sequence[Said]:
+    """The trajectory: the parent's, its answer as it was relayed, and what came since."""
+    calls = parent.answer.calls if parent.answer is not None else []
+    made = frozenset(call.id for call in calls if call.id)
+    answer = Said(ASSISTANT, b"", tuple(calls), made)
+    since = next((i for i, one in enumerate(new) if one.role != ASSISTANT), len(new))
+    return (*parent.history, answer, *new[since:])
+
+
+def _continues(after: Sequence[Said], turn: Turn) -> bool:
+    """Whether these messages begin with the answer that the turn relayed."""
     relayed = turn.answer
-    if answer.get("role") != "assistant" or relayed is None or not relayed.answered:
+    if not after or after[0].role != ASSISTANT or relayed is None or not relayed.answered:
         return False
+    calls: list[ToolCall] = []
+    told: set[str] = set()
+    refers: set[str] = set()
+    for one in after:  # some clients write parallel calls one by one, each followed by its result
+        if one.role not in (ASSISTANT, TOOL) or (one.role == TOOL and len(calls) >= len(relayed.calls)):
+            break
+        calls += one.calls
+        told |= one.made
+        refers |= one.refers
+    if refers:
+        return not refers.isdisjoint(relayed.items)
     ids = {call.id for call in relayed.calls if call.id}
-    told = rules.call_ids([answer])
     if ids and told and told.isdisjoint(ids):
         return False
-    return [_plain(call) for call in rules.calls_of(answer)] == [_plain(call) for call in relayed.calls]
-
-
-def _plain(call: ToolCall) -> tuple[str, str]:
-    return call.name, canonical_json(rules.plain_numbers(call.arguments))
+    return rules.same_calls(calls, relayed.calls)

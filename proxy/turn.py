@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import contextlib
 import logging
 import secrets
 from dataclasses import dataclass
@@ -10,23 +10,22 @@ from dataclasses import dataclass
 import msgspec
 
 from agentspec.config import Settings
-from agentspec.errors import RequestError
-from agentspec.protocols import Headers, Upstream, UpstreamRequest
-from agentspec.proxy.asgi import OURS, Receive, Scope, Send, end_to_end, header, read_body
+from agentspec.protocols import Headers, UpstreamRequest
+from agentspec.proxy.asgi import Scope, header, read_body
 from agentspec.proxy.bets import TurnBets
 from agentspec.proxy.desk import Desk
+from agentspec.proxy.doors import Doors
+from agentspec.proxy.endpoints import Endpoint, Endpoints
 from agentspec.proxy.live import Live
-from agentspec.proxy.relay import Ended, answer
+from agentspec.proxy.relay import Client, Ended, answer
 from agentspec.proxy.runtimes import UNSEEN, RuntimeLink, Runtimes
-from agentspec.proxy.trajectories import Placement, Relayed, TrajectoryIndex
+from agentspec.proxy.trajectories import Placement, Relayed, TrajectoryIndex, answer_name
 from agentspec.proxy.trajectories import Turn as IndexedTurn
-from agentspec.trajectory import answered_ids
-from agentspec.wire.chat import ChatRequest, parse_request
+from agentspec.trajectory import ASSISTANT, TOOL, answered_ids
+from agentspec.wire.apis import WireApi
+from agentspec.wire.request import TurnRequest
 
 log = logging.getLogger("agentspec.turn")
-
-_TENANT_SECRET = secrets.token_bytes(16)
-_OWN_WAY = frozenset({b"host", b"content-length", b"accept-encoding", b"expect"})
 
 
 @dataclass(slots=True)
@@ -34,41 +33,65 @@ class Deps:
     """What a turn needs; made once in `wiring`."""
 
     settings: Settings
-    upstream: Upstream
+    doors: Doors
+    endpoints: Endpoints
     runtimes: Runtimes
     index: TrajectoryIndex
     desk: Desk
 
 
 @dataclass(frozen=True, slots=True)
-class Incoming:
-    """A request as it came in, and as it goes on; `runtime` is the id in its path, if any."""
+class Caller:
+    """Who asks: the tenant, and the id of the runtime in the path or the headers, if any."""
 
-    headers: Headers
-    body: bytes
-    onward: UpstreamRequest
+    tenant: str
     runtime: str | None
 
 
-async def serve_turn(scope: Scope, receive: Receive, send: Send, deps: Deps, runtime: str | None) -> None:
-    """A chat completion's whole life.
+@dataclass(frozen=True, slots=True)
+class Incoming:
+    """A request as it came in, and as it goes on."""
+
+    api: WireApi
+    caller: Caller
+    headers: Headers
+    body: bytes
+    request: TurnRequest | None
+    """None where it could not be read: compressed, or JSON of another shape."""
+    endpoint: Endpoint
+    onward: UpstreamRequest
+
+
+async def serve_turn(scope: Scope, client: Client, deps: Deps, caller: Caller) -> None:
+    """A turn's whole life.
 
     Raises:
-        RequestError: the request cannot be read; the caller answers.
+        RequestError: the request cannot be read, or no endpoint serves its model; the caller answers.
         ClientGone: the client left before its request was complete.
     """
-    headers: Headers = scope["headers"]
-    body = await read_body(receive, deps.settings.max_body_bytes)
-    incoming = Incoming(headers, body, upstream_request(scope, headers, body, deps.settings), runtime)
+    body = await read_body(client.receive, deps.settings.max_body_bytes)
+    incoming = _read(scope, body, deps, caller, client.api)
     speculation = _open(incoming, deps)
     if speculation is None:
-        hold_reads(deps, runtime or header(headers, b"x-agentspec-runtime"))
+        hold_reads(deps, caller.runtime)
     ended = Ended(whole=False, note="failed")
     try:
-        ended = await answer(deps.upstream, incoming.onward, receive, send, speculation.bets if speculation else None)
+        observer = speculation.bets if speculation else None
+        ended = await answer(incoming.endpoint.upstream, incoming.onward, client, observer)
     finally:
         if speculation is not None:
             speculation.finish(client_left=not ended.whole and not ended.note, note=ended.note)
+
+
+def _read(scope: Scope, body: bytes, deps: Deps, caller: Caller, api: WireApi) -> Incoming:
+    """Read the request and choose its endpoint."""
+    headers: Headers = scope["headers"]
+    request = None
+    if (header(headers, b"content-encoding") or "identity").lower() == "identity":
+        with contextlib.suppress(msgspec.ValidationError, RecursionError):  # the endpoint says so in its own words
+            request = api.read_request(body)
+    endpoint = deps.endpoints.for_model(request.model if request is not None else "", api.path)
+    return Incoming(api, caller, headers, body, request, endpoint, deps.endpoints.onward(endpoint, scope, body))
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,61 +105,58 @@ class _Speculation:
     def finish(self, *, client_left: bool, note: str) -> None:
         """The answer is over: settle, and keep in the index no more of it than its calls."""
         self.bets.finish(client_left=client_left, note=note)
-        self.entry.answer = Relayed(self.live.calls, self.live.answered)
+        self.entry.answer = Relayed(self.live.calls, self.live.answered, self.live.items)
 
 
 def _open(incoming: Incoming, deps: Deps) -> _Speculation | None:
     """Find the trajectory and start the speculators. A fault means a plain relay."""
-    if (header(incoming.headers, b"content-encoding") or "identity").lower() != "identity":
-        return None  # compressed: the endpoint may read it, we do not
+    if incoming.request is None:
+        return None
     try:
-        return _begin(incoming, parse_request(incoming.body), deps)
-    except RequestError:
-        raise
-    except (msgspec.ValidationError, RecursionError):
-        return None  # JSON, but no chat request: the endpoint says so in its own words
+        return _begin(incoming, incoming.request, deps)
     except Exception:
         log.exception("a turn could not be placed; it is relayed without speculation")
         return None
 
 
-def _begin(incoming: Incoming, chat: ChatRequest, deps: Deps) -> _Speculation:
-    headers = incoming.headers
-    tenant = tenant_of(headers)
+def _begin(incoming: Incoming, request: TurnRequest, deps: Deps) -> _Speculation:
+    headers, tenant = incoming.headers, incoming.caller.tenant
     session = header(headers, b"x-agentspec-session")
     retry = (header(headers, b"x-stainless-retry-count") or "0") != "0"
-    placement = deps.index.place(chat.messages, tenant=tenant, session=session, retry=retry)
-    runtime = incoming.runtime or header(headers, b"x-agentspec-runtime")
-    link = deps.runtimes.for_request(runtime, tenant, chat)
-    _go_on(placement, chat, deps, link)
-    trajectory = placement.turn.trajectory
+    placement = deps.index.place(request, tenant=tenant, session=session, retry=retry)
+    entry = placement.turn
+    link = deps.runtimes.for_request(incoming.caller.runtime, tenant, request)
+    _go_on(placement, deps, link)
     live = Live(
-        request=chat,
+        request=request,
+        history=placement.history,
+        api=incoming.api,
+        engine=incoming.endpoint.engine,
+        upstream=incoming.endpoint.upstream,
         headers=incoming.onward.headers,
         path=incoming.onward.path,
         body=incoming.body,
-        id=placement.turn.id,
-        trajectory=trajectory,
-        scope=f"{tenant}|{header(headers, b'x-agentspec-scope') or trajectory}",
+        id=entry.id,
+        trajectory=entry.trajectory,
+        scope=f"{tenant}|{header(headers, b'x-agentspec-scope') or entry.trajectory}",
         tenant=tenant,
-        tools=link.may_run_ahead(chat) if link is not None and not placement.ambiguous else {},
+        tools=link.may_run_ahead(request) if link is not None and not placement.ambiguous else {},
+        name_answer=lambda identity: deps.index.name(entry, tenant, answer_name(identity)),
     )
-    placement.turn.answer = live
+    entry.answer = live
     bets = TurnBets(deps.desk, live, link, speculation=deps.settings.speculation)
     bets.start()
-    return _Speculation(live, placement.turn, bets)
+    return _Speculation(live, entry, bets)
 
 
-def _go_on(placement: Placement, chat: ChatRequest, deps: Deps, link: RuntimeLink | None) -> None:
+def _go_on(placement: Placement, deps: Deps, link: RuntimeLink | None) -> None:
     """The trajectory has gone on: close the windows of writes whose results are here, drop what was not claimed."""
     if link is not None:
         writing = [parent for parent in placement.parents if link.writing_in(parent.id)]
+        since = next((said.role for said in placement.new if said.role != ASSISTANT), None)
         for parent in writing[:1]:  # ambiguous parents made the same calls: each continuation closes one of them
-            later = chat.messages[parent.length + 1 :]
-            if later:
-                link.close_windows(
-                    parent.id, frozenset(answered_ids(later)) if later[0].get("role") == "tool" else None
-                )
+            if since is not None:
+                link.close_windows(parent.id, frozenset(answered_ids(placement.new)) if since == TOOL else None)
     if not placement.ambiguous:
         for parent in placement.parents:
             deps.desk.books.next_request(parent.id)
@@ -152,24 +172,3 @@ def hold_reads(deps: Deps, runtime: str | None) -> None:
     if link is not None:
         link.open_window(secrets.token_hex(8), UNSEEN, deps.settings.write_window_s)
         deps.desk.books.write_relayed(link)
-
-
-def upstream_request(scope: Scope, headers: Headers, body: bytes, settings: Settings) -> UpstreamRequest:
-    """The same request for the endpoint: its path below `/v1`, the headers that travel, the endpoint's key."""
-    kept = [(k, v) for k, v in end_to_end(headers) if k not in _OWN_WAY and not k.startswith(OURS)]
-    kept.append((b"accept-encoding", b"identity"))
-    if settings.upstream_key is not None:
-        kept = [(k, v) for k, v in kept if k != b"authorization"]
-        kept.append((b"authorization", b"Bearer " + settings.upstream_key.get_secret_value().encode()))
-    raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
-    if raw_path.startswith(b"/r/"):
-        raw_path = b"/" + raw_path.split(b"/", 3)[3]
-    query: bytes = scope["query_string"]
-    path = raw_path.removeprefix(b"/v1").decode("latin-1") + (f"?{query.decode('latin-1')}" if query else "")
-    return UpstreamRequest(scope["method"], path, kept, body)
-
-
-def tenant_of(headers: Headers) -> str:
-    """Whose request this is: a keyed hash of the `Authorization` header."""
-    key = header(headers, b"authorization") or ""
-    return hashlib.blake2b(key.encode("utf-8", "replace"), key=_TENANT_SECRET, digest_size=12).hexdigest()

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 
 import aiohttp
+from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait_exponential
 from yarl import URL
 
 from agentspec.errors import UpstreamError
@@ -23,6 +24,20 @@ _MAX_HEADER_BYTES = 2**17
 
 _CLOSED = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError)
 """What using a connection ends in that the other side has closed."""
+
+
+def _never_arrived(error: BaseException) -> bool:
+    """Whether the endpoint cannot have seen the request, so that sending it once more is safe."""
+    return isinstance(error, UpstreamError) and isinstance(error.__cause__, aiohttp.ClientConnectorError)
+
+
+_RETRYING = AsyncRetrying(
+    retry=retry_if_exception(_never_arrived),
+    wait=wait_exponential(multiplier=0.05, max=0.2),
+    stop=stop_after_attempt(3),
+    reraise=True,
+)
+"""An endpoint that restarts refuses connections for a moment; one that is away is told after a quarter of a second."""
 
 
 @dataclass(slots=True)
@@ -45,14 +60,18 @@ class AiohttpUpstream:
         self._session: aiohttp.ClientSession | None = None
 
     async def open(self, request: UpstreamRequest) -> UpstreamResponse:
-        """Send a request; once more where the endpoint had closed a kept connection just before we used it."""
+        """Send a request. Again only before the first byte of an answer and only where that is safe: no connection
+        came about, or the endpoint had closed a kept connection just before we used it.
+        """
         use = _Use()
         try:
             return await self._send(request, use)
         except UpstreamError as error:
-            if not (use.reused and isinstance(error.__cause__, _CLOSED)):
+            if use.reused and isinstance(error.__cause__, _CLOSED):
+                return await self._send(request, _Use())
+            if not _never_arrived(error):
                 raise
-        return await self._send(request, _Use())
+        return await _RETRYING(self._send, request, use)
 
     async def _send(self, request: UpstreamRequest, use: _Use) -> UpstreamResponse:
         session = self._session or self._start()
@@ -107,20 +126,37 @@ class _Response:
         self._response = response
         self._base = base
         self.status = response.status
+        self._cut = _watch_for_a_cut(response)
         self.headers: Headers = [(name.lower(), value) for name, value in response.raw_headers]
 
     async def chunks(self) -> AsyncIterator[bytes]:
         try:
             async for chunk in self._response.content.iter_any():
                 yield chunk
+            if self._cut is not None and self._cut.done() and (error := self._cut.exception()) is not None:
+                raise aiohttp.ClientConnectionError(str(error))
         except TimeoutError as error:
             raise UpstreamError("the endpoint fell silent", code="upstream_timeout", status=504) from error
         except (aiohttp.ClientError, OSError) as error:
             raise UpstreamError(f"the endpoint {self._base} broke off: {error}", code="upstream_broke_off") from error
 
     async def close(self) -> None:
+        if self._response.content.at_eof():
+            self._response.release()
+            return
         self._response.close()
         await asyncio.sleep(0)  # let the transport close its socket
+
+
+def _watch_for_a_cut(response: aiohttp.ClientResponse) -> asyncio.Future[None] | None:
+    """Tells an answer that ends with its connection from one that was cut off: aiohttp takes both for a good end."""
+    framed = "content-length" in response.headers or "transfer-encoding" in response.headers
+    connection = response.connection
+    protocol = connection.protocol if connection is not None and not framed else None
+    closed: asyncio.Future[None] | None = getattr(protocol, "closed", None)
+    if closed is not None:
+        closed.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return closed
 
 
 def _as_text(value: bytes) -> str:

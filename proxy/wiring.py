@@ -14,11 +14,12 @@ from agentspec.protocols import Ledger, NextCalls, Speculator
 from agentspec.proxy.app import App
 from agentspec.proxy.books import Books
 from agentspec.proxy.desk import Desk
+from agentspec.proxy.doors import Doors
+from agentspec.proxy.endpoints import endpoints_of
 from agentspec.proxy.runtimes import Runtimes
 from agentspec.proxy.trajectories import TrajectoryIndex
 from agentspec.proxy.turn import Deps
-from agentspec.proxy.upstream import AiohttpUpstream
-from agentspec.speculators.forks import fork_for
+from agentspec.speculators.forks import forks_for
 from agentspec.speculators.last_calls import LastCallsSpeculator
 from agentspec.speculators.probe import ProbeSpeculator
 
@@ -29,28 +30,28 @@ def build(settings: Settings, extra_speculators: Sequence[Speculator] = ()) -> A
     Raises:
         ConfigError: there is no upstream, or the ledger's database cannot be opened.
     """
-    if not settings.upstream:
+    if not (settings.upstream or settings.upstreams):
         raise ConfigError("no endpoint is set: give --upstream http://HOST:PORT/v1 (or AGENTSPEC_UPSTREAM)")
     ledger: Ledger = SqlLedger(settings.database)
     averages, memory = Averages(), LastCalls()
     books = Books(ledger, averages, keep_arguments=settings.keep_arguments, bet_limit_s=settings.bet_limit_s)
-    upstream = AiohttpUpstream(settings.upstream, settings.upstream_timeout_s)
+    endpoints = endpoints_of(settings)
     policy = Policy(miss_cost_share=settings.miss_cost_share, max_runs_per_turn=settings.max_runs_per_turn)
     speculators: list[Speculator] = list(extra_speculators)
     desk = Desk(books, averages, policy, ledger, memory, speculators, settings.write_window_s)
-    speculators += _speculators(settings, upstream, memory, desk)
+    speculators += _speculators(settings, memory, desk)
 
     async def close() -> None:
-        await upstream.close()
+        await endpoints.close()
         await ledger.close()
 
-    return App(Deps(settings, upstream, Runtimes(), TrajectoryIndex(), desk), close)
+    return App(Deps(settings, Doors(settings), endpoints, Runtimes(), TrajectoryIndex(), desk), close)
 
 
-def _speculators(settings: Settings, upstream: AiohttpUpstream, memory: NextCalls, desk: Desk) -> list[Speculator]:
+def _speculators(settings: Settings, memory: NextCalls, desk: Desk) -> list[Speculator]:
     chosen: list[Speculator] = []
     if settings.last_calls:
         chosen.append(LastCallsSpeculator(memory))
-    if settings.probes_allowed:
-        chosen.append(ProbeSpeculator(upstream, fork_for(settings), desk, settings.probe_step_chars))
+    if forks := forks_for(settings):
+        chosen.append(ProbeSpeculator(forks, desk, settings.probe_step_chars))
     return chosen

@@ -1,9 +1,13 @@
-"""How a turn is forked, by kind of endpoint.
+"""How a turn is forked, by kind of endpoint and by API.
 
-| engine                  | fork         | what it is                                                          |
-|-------------------------|--------------|---------------------------------------------------------------------|
-| agentspec, vllm, sglang | Continuation | messages + text so far + a forced tool-call opening, to be continued |
-| openai (hosted)         | ForcedCall   | messages with `tool_choice` required: a billed request, money cap   |
+| engine                  | chat           | responses                      | messages                      |
+|-------------------------|----------------|--------------------------------|-------------------------------|
+| agentspec, vllm, sglang | `Continuation` | the same, as the chat it means | the same, as the chat it means |
+| openai, anthropic       | `ForcedCall`   | `ForcedCall`                   | `ForcedCall`; none if thinking |
+
+A continuation is messages + text so far + a forced opening of a call, to be continued; a forced call is the turn's
+request with `tool_choice` "required": a billed request, under a money cap. None where the endpoint keeps the
+conversation (a probe must not touch it) or, for a continuation, where the turn cannot be written as a chat.
 """
 
 from __future__ import annotations
@@ -16,7 +20,9 @@ import msgspec
 from agentspec.calls import ToolCall, parse_arguments
 from agentspec.config import Engine, Settings
 from agentspec.protocols import LiveTurn, Prediction
-from agentspec.speculators.probe_answer import UNTOLD_CONFIDENCE, ProbeAnswer, read_call
+from agentspec.speculators.probe_answer import UNTOLD_CONFIDENCE, Answer, EventAnswer, ProbeAnswer, read_call
+from agentspec.wire.apis import CHAT, MESSAGES, RESPONSES
+from agentspec.wire.as_chat import as_chat
 
 OPENING = '{"name": "'
 """A JSON opening for every model: forced into a native XML format, a fork names the right tool 1 time in 20 (SPORK)."""
@@ -37,8 +43,11 @@ class Continuation:
         self._engine = engine
         self._max_tokens = max_tokens
 
-    def body(self, turn: LiveTurn) -> bytes:
-        request = _stateless(turn.body)
+    def request(self, turn: LiveTurn) -> tuple[str, bytes] | None:
+        chat = as_chat(turn.request.api, msgspec.json.decode(turn.body))
+        if chat is None:
+            return None
+        request = _stateless(chat)
         request["messages"] = [*request["messages"], {"role": "assistant", "content": _so_far(turn) + OPENING}]
         request |= {
             "add_generation_prompt": False,
@@ -49,9 +58,13 @@ class Continuation:
         }
         if self._engine is not Engine.AGENTSPEC:  # ours keeps the turn's grammar, the others would wrap the answer
             request["tool_choice"] = "none"
-        return msgspec.json.encode(request)
+        path = turn.path if turn.request.api == CHAT.name else CHAT.path.removeprefix("/v1")
+        return path, msgspec.json.encode(request)
 
-    def read(self, answer: ProbeAnswer) -> list[Prediction]:
+    def answer(self, turn: LiveTurn) -> Answer:
+        return ProbeAnswer()
+
+    def read(self, answer: Answer) -> list[Prediction]:
         found = read_call(OPENING, answer.tokens)
         if found is None:
             return []
@@ -77,17 +90,22 @@ class ForcedCall:
         self._day = 0
         self.spent_usd = 0.0
 
-    def body(self, turn: LiveTurn) -> bytes:
-        request = _stateless(turn.body)
+    def request(self, turn: LiveTurn) -> tuple[str, bytes] | None:
+        body: dict[str, Any] = msgspec.json.decode(turn.body)
+        if turn.request.conversation is not None or turn.request.background or _thinks(turn, body):
+            return None
+        request = _stateless(body)
         for thinking in ("reasoning_effort", "reasoning", "thinking", "max_completion_tokens"):
             request.pop(thinking, None)
-        if not isinstance(request.get("tool_choice"), dict):  # a tool that the agent forces stays forced
-            request["tool_choice"] = "required"
-        request["max_tokens"] = self._settings.probe_tokens
-        request["stream_options"] = {"include_usage": True}
-        return msgspec.json.encode(request)
+        request |= _forced(turn, body.get("tool_choice"), self._settings.probe_tokens)
+        return turn.path, msgspec.json.encode(request)
 
-    def read(self, answer: ProbeAnswer) -> list[Prediction]:
+    def answer(self, turn: LiveTurn) -> Answer:
+        if turn.request.api == CHAT.name:
+            return ProbeAnswer()
+        return EventAnswer((RESPONSES if turn.request.api == RESPONSES.name else MESSAGES).open_stream())
+
+    def read(self, answer: Answer) -> list[Prediction]:
         found = []
         for raw in answer.calls.values():
             arguments = parse_arguments(raw.arguments) if raw.arguments.rstrip().endswith("}") else None
@@ -117,16 +135,34 @@ class ForcedCall:
         return (prompt_tokens * given + completion_tokens * made) / 1e6
 
 
-def fork_for(settings: Settings) -> Continuation | ForcedCall:
-    """The fork that fits the configured engine."""
-    if settings.engine.hosted:
-        return ForcedCall(settings)
-    return Continuation(settings.engine, settings.probe_tokens)
+def forks_for(settings: Settings) -> dict[Engine, Continuation | ForcedCall]:
+    """The fork for each kind of endpoint that may be probed."""
+    hosted = ForcedCall(settings)  # one money cap for all of them
+    allowed = [engine for engine in Engine if settings.probes_allowed(engine)]
+    return {engine: hosted if engine.hosted else Continuation(engine, settings.probe_tokens) for engine in allowed}
 
 
-def _stateless(body: bytes) -> dict[str, Any]:
+def _thinks(turn: LiveTurn, body: dict[str, Any]) -> bool:
+    """Whether the API would refuse to force a tool: Anthropic does while the model thinks."""
+    thinking = body.get("thinking")
+    return turn.request.api == MESSAGES.name and isinstance(thinking, dict) and thinking.get("type") != "disabled"
+
+
+def _forced(turn: LiveTurn, choice: Any, max_tokens: int) -> dict[str, Any]:
+    """What makes the turn's request a short call; a tool that the agent forces stays forced."""
+    if turn.request.api == MESSAGES.name:
+        named = isinstance(choice, dict) and choice.get("type") == "tool"
+        return {"tool_choice": choice if named else {"type": "any"}, "max_tokens": max_tokens}
+    chosen = choice if isinstance(choice, dict) else "required"
+    if turn.request.api == RESPONSES.name:
+        previous = {"previous_response_id": turn.request.previous} if turn.request.previous is not None else {}
+        return {"tool_choice": chosen, "max_output_tokens": max_tokens, "store": False, **previous}
+    return {"tool_choice": chosen, "max_tokens": max_tokens, "stream_options": {"include_usage": True}}
+
+
+def _stateless(body: dict[str, Any]) -> dict[str, Any]:
     """The turn's request as a probe may repeat it: streamed, greedy, leaving no trace at the endpoint."""
-    request: dict[str, Any] = msgspec.json.decode(body)
+    request = dict(body)
     for name in _NOT_REPEATED:
         request.pop(name, None)
     request.pop("max_completion_tokens", None)

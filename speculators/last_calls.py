@@ -15,6 +15,6 @@ class LastCallsSpeculator:
         self._memory = memory
 
     async def speculate(self, turn: LiveTurn, offer: Offer) -> None:
-        history = calls_in(turn.request.messages)
+        history = calls_in(turn.history)
         for candidate in self._memory.candidates(turn.scope, history)[:1]:
             offer(Prediction(candidate.call, self.name, 1.0, candidate.probability))

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Protocol
 
 from agentspec.calls import ToolCall
+from agentspec.config import Engine
 from agentspec.errors import UpstreamError
-from agentspec.protocols import LiveTurn, Offer, Prediction, ProbeLog, ProbeRecord, Upstream, UpstreamRequest
-from agentspec.speculators.probe_answer import ProbeAnswer
+from agentspec.protocols import LiveTurn, Offer, Prediction, ProbeLog, ProbeRecord, UpstreamRequest
+from agentspec.speculators.probe_answer import Answer
 
 _GIVE_UP_AFTER = 3
 """Probes in a row that the endpoint may refuse before this model is not probed any more."""
@@ -28,11 +29,15 @@ _TURNS_OWN = (b"x-request-id", b"x-client-request-id", b"idempotency-key", b"x-s
 class Fork(Protocol):
     """How a turn is forked on one kind of endpoint."""
 
-    def body(self, turn: LiveTurn) -> bytes:
-        """The probe's request body, given what the turn has said so far."""
+    def request(self, turn: LiveTurn) -> tuple[str, bytes] | None:
+        """The probe's path and body, given what the turn has said so far; None where this turn cannot be forked."""
         ...
 
-    def read(self, answer: ProbeAnswer) -> list[Prediction]:
+    def answer(self, turn: LiveTurn) -> Answer:
+        """Collects what this probe says."""
+        ...
+
+    def read(self, answer: Answer) -> list[Prediction]:
         """The calls that the fork's answer names, so far complete; empty while there is none."""
         ...
 
@@ -54,23 +59,26 @@ class ProbeSpeculator:
 
     name = "probe"
 
-    def __init__(self, upstream: Upstream, fork: Fork, log: ProbeLog, step_chars: int) -> None:
-        self._upstream = upstream
-        self._fork = fork
+    def __init__(self, forks: Mapping[Engine, Fork], log: ProbeLog, step_chars: int) -> None:
+        self._forks = forks
         self._log = log
         self._step_chars = step_chars
         self._refused: dict[str, int] = {}
 
     async def speculate(self, turn: LiveTurn, offer: Offer) -> None:
-        if not await turn.grown(1):
+        fork = self._forks.get(turn.engine)
+        if fork is None or not await turn.grown(1):
             return
         before: list[ToolCall] = []
-        while self._wanted(turn):
+        while self._wanted(turn, fork):
             length = len(turn.said) + len(turn.reasoned)
+            forked = fork.request(turn)
+            if forked is None:
+                return
             probe = self._log.open_probe(turn)
             found: list[ToolCall] = []
             try:
-                found = await self._probe(turn, offer, probe)
+                found = await self._probe(_Question(turn, fork, *forked), offer, probe)
             finally:
                 self._log.close_probe(turn, probe)
             if found and found == before:
@@ -79,66 +87,79 @@ class ProbeSpeculator:
             if not await turn.grown(length + self._step_chars):
                 return
 
-    def _wanted(self, turn: LiveTurn) -> bool:
+    def _wanted(self, turn: LiveTurn, fork: Fork) -> bool:
         refused = self._refused.get(turn.request.model, 0)
-        choice = turn.request.tool_choice
         return (
             refused < _GIVE_UP_AFTER
-            and choice != "none"
+            and turn.request.may_call
             and not turn.call_began
-            and self._fork.affordable()
+            and fork.affordable()
             and self._log.worth_probing(turn)
         )
 
-    async def _probe(self, turn: LiveTurn, offer: Offer, probe: ProbeRecord) -> list[ToolCall]:
+    async def _probe(self, question: _Question, offer: Offer, probe: ProbeRecord) -> list[ToolCall]:
         """One probe, paid for however it ends; only one that never reached the endpoint is free."""
-        headers = [(k, v) for k, v in turn.headers if not k.lower().startswith(_TURNS_OWN)]
-        request = UpstreamRequest("POST", turn.path, headers, self._fork.body(turn))
-        probe.prompt_tokens, probe.outcome = len(request.body) // 4, "cut off"  # until the endpoint tells its usage
-        reserved_usd = self._fork.reserve(probe.prompt_tokens)
-        answer, reached = ProbeAnswer(), True
+        turn, fork = question.turn, question.fork
+        probe.prompt_tokens, probe.outcome = len(question.body) // 4, "cut off"  # until the endpoint tells its usage
+        reserved_usd = fork.reserve(probe.prompt_tokens)
+        answer, reached = fork.answer(turn), True
         try:
-            predictions = await self._ask(turn, request, answer, probe)
+            predictions = await self._ask(question, answer, probe)
         except UpstreamError as error:
-            probe.outcome, reached = error.code, bool(answer.tokens or answer.calls)
+            probe.outcome, reached = error.code, answer.said_anything
             return []
         finally:
-            self._pay(reserved_usd, answer if reached else None, probe)
+            _pay(fork, reserved_usd, answer if reached else None, probe)
         cost_s = turn.elapsed_s() - probe.started_s
         for found in predictions:
             offer(dataclasses.replace(found, cost_s=cost_s, tokens=probe.completion_tokens))
         return [found.call for found in predictions]
 
-    def _pay(self, reserved_usd: float, answer: ProbeAnswer | None, probe: ProbeRecord) -> None:
-        if answer is None:
-            self._fork.settle(reserved_usd, 0, 0)
-            return
-        probe.completion_tokens = answer.completion_tokens
-        if answer.prompt_tokens:
-            probe.prompt_tokens = answer.prompt_tokens
-            self._fork.settle(reserved_usd, answer.prompt_tokens, answer.completion_tokens)
-
-    async def _ask(
-        self, turn: LiveTurn, request: UpstreamRequest, answer: ProbeAnswer, probe: ProbeRecord
-    ) -> list[Prediction]:
-        response = await self._upstream.open(request)
+    async def _ask(self, question: _Question, answer: Answer, probe: ProbeRecord) -> list[Prediction]:
+        model = question.turn.request.model
+        response = await question.turn.upstream.open(question.onward())
         try:
             if response.status != 200:
                 probe.outcome = f"refused with {response.status}"
-                self._refused[turn.request.model] = self._refused.get(turn.request.model, 0) + 1
+                self._refused[model] = self._refused.get(model, 0) + 1
                 return []
-            self._refused.pop(turn.request.model, None)
-            predictions = await self._listen(response.chunks(), answer)
+            self._refused.pop(model, None)
+            predictions = await _listen(question.fork, response.chunks(), answer)
         finally:
             with contextlib.suppress(Exception):
                 await response.close()
         probe.outcome = "predicted" if predictions else "no call"
         return predictions
 
-    async def _listen(self, chunks: AsyncIterator[bytes], answer: ProbeAnswer) -> list[Prediction]:
-        """Read until the call is complete; closing the answer then tells the engine to stop."""
-        async for chunk in chunks:
-            if answer.feed(chunk) and (found := self._fork.read(answer)):
-                return found
-        answer.finish()
-        return self._fork.read(answer)
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Question:
+    """One probe: a turn, forked."""
+
+    turn: LiveTurn
+    fork: Fork
+    path: str
+    body: bytes
+
+    def onward(self) -> UpstreamRequest:
+        headers = [(k, v) for k, v in self.turn.headers if not k.startswith(_TURNS_OWN)]
+        return UpstreamRequest("POST", self.path, headers, self.body)
+
+
+def _pay(fork: Fork, reserved_usd: float, answer: Answer | None, probe: ProbeRecord) -> None:
+    if answer is None:
+        fork.settle(reserved_usd, 0, 0)
+        return
+    probe.completion_tokens = answer.completion_tokens
+    if answer.prompt_tokens:
+        probe.prompt_tokens = answer.prompt_tokens
+        fork.settle(reserved_usd, answer.prompt_tokens, answer.completion_tokens)
+
+
+async def _listen(fork: Fork, chunks: AsyncIterator[bytes], answer: Answer) -> list[Prediction]:
+    """Read until the call is complete; the rest of the answer is not waited for: closing the connection stops it."""
+    async for chunk in chunks:
+        if answer.feed(chunk) and (found := fork.read(answer)):
+            return found
+    answer.finish()
+    return fork.read(answer)

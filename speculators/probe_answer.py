@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 from agentspec.calls import JsonCloser, ToolCall, parse_arguments
+from agentspec.events import CallComplete, CallFragment, CallNamed, TurnEvent, Usage
 from agentspec.sse import SseDecoder
+from agentspec.wire.answers import AnswerStream
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +29,73 @@ class RawCall:
     arguments: str = ""
 
 
+class Answer(Protocol):
+    """Collects what a probe's stream says. Never raises for what an endpoint sends."""
+
+    tokens: list[Token]
+    calls: dict[int, RawCall]
+    prompt_tokens: int
+    completion_tokens: int
+
+    @property
+    def said_anything(self) -> bool:
+        """Whether the endpoint has begun to answer."""
+        ...
+
+    def feed(self, chunk: bytes) -> bool:
+        """Take the next bytes of the stream; whether a call may be complete now."""
+        ...
+
+    def finish(self) -> None:
+        """The stream is over."""
+        ...
+
+
+@dataclass(slots=True)
+class EventAnswer:
+    """Collects the calls of a streamed answer of any API."""
+
+    stream: AnswerStream
+    tokens: list[Token] = field(default_factory=list)
+    calls: dict[int, RawCall] = field(default_factory=dict)
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+
+    @property
+    def said_anything(self) -> bool:
+        return bool(self.calls or self.completion_tokens)
+
+    def feed(self, chunk: bytes) -> bool:
+        events = self.stream.feed(chunk)
+        self._take(events)
+        return any(isinstance(event, CallComplete) for event in events)
+
+    def finish(self) -> None:
+        self._take(self.stream.finish())
+
+    def _take(self, events: list[TurnEvent]) -> None:
+        for event in events:
+            if isinstance(event, CallNamed):
+                self.calls[event.index] = RawCall(event.name)
+            elif isinstance(event, CallFragment):
+                self.calls[event.index].arguments += event.text
+            elif isinstance(event, Usage):
+                self.prompt_tokens, self.completion_tokens = event.prompt_tokens, event.completion_tokens
+
+
 @dataclass(slots=True)
 class ProbeAnswer:
-    """Collects a streamed chat completion. Never raises for what an endpoint sends."""
+    """Collects a streamed chat completion with its log-probabilities."""
 
     tokens: list[Token] = field(default_factory=list)
     calls: dict[int, RawCall] = field(default_factory=dict)
     prompt_tokens: int = 0
     completion_tokens: int = 0
     _sse: SseDecoder = field(default_factory=SseDecoder)
+
+    @property
+    def said_anything(self) -> bool:
+        return bool(self.tokens or self.calls)
 
     @property
     def text(self) -> str:

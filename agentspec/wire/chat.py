@@ -5,78 +5,98 @@ Nothing here raises for what an endpoint sends: unknown fields and events pass, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 
-from agentspec.calls import JsonCloser, ToolCall, parse_arguments
-from agentspec.errors import RequestError
-from agentspec.events import (
-    CallComplete,
-    CallFragment,
-    CallNamed,
-    OtherChoiceCalls,
-    ReasoningDelta,
-    TextDelta,
-    TurnEnd,
-    TurnEvent,
-    Usage,
-)
+from agentspec.calls import ToolCall, parse_arguments
+from agentspec.events import CallNamed, OtherChoiceCalls, ReasoningDelta, TextDelta, TurnEnd, TurnEvent, Usage
 from agentspec.sse import SseDecoder
+from agentspec.trajectory import SYSTEM, TOOL, Said, call_meaning, content_meaning, meaning_digest
+from agentspec.wire.answers import OpenCall, dicts, payload_of, usage
+from agentspec.wire.request import NULL, TurnRequest, decode, mapping, message_memo, text_of, tools_memo, unreadable
 
 _REASONING_FIELDS = ("reasoning_content", "reasoning")
-_decoder = msgspec.json.Decoder()
 
 
-class ChatRequest(msgspec.Struct, frozen=True):
-    """What agentspec reads of a request; the body itself goes on as it came."""
-
+class _Body(msgspec.Struct):
     model: str
-    messages: list[dict[str, Any]]
-    tools: list[dict[str, Any]] | None = None
+    messages: list[msgspec.Raw]
+    tools: msgspec.Raw = NULL
     tool_choice: Any = None
     stream: bool | None = False
 
-    @property
-    def tool_schemas(self) -> dict[str, dict[str, Any]]:
-        """JSON Schema of the parameters, by tool name, for the function tools of the request."""
-        schemas: dict[str, dict[str, Any]] = {}
-        for tool in self.tools or []:
-            function = tool.get("function")
-            if isinstance(function, dict) and isinstance(function.get("name"), str):
-                schemas[function["name"]] = function.get("parameters") or {}
-        return schemas
+
+_body_decoder = msgspec.json.Decoder(_Body)
 
 
-_request_decoder = msgspec.json.Decoder(ChatRequest)
-
-
-def parse_request(body: bytes) -> ChatRequest:
+def read_request(body: bytes) -> TurnRequest:
     """Read a request's body.
 
     Raises:
         RequestError: the body is no JSON (`invalid_json`).
         msgspec.ValidationError: JSON of another shape; the endpoint should judge it, not we.
     """
-    try:
-        return _request_decoder.decode(body)
-    except msgspec.ValidationError:
-        raise
-    except msgspec.DecodeError as error:
-        raise RequestError(f"the request body is not valid JSON: {error}", code="invalid_json") from error
+    request = decode(_body_decoder, body)
+    return TurnRequest(
+        api="chat",
+        model=request.model,
+        said=[said for raw in request.messages for said in _messages(raw)],
+        tools=_tools(request.tools),
+        may_call=request.tool_choice != "none",
+        stream=bool(request.stream),
+    )
 
 
-@dataclass(slots=True)
-class _OpenCall:
-    """A call that is still arriving."""
+def read_message(message: Any) -> list[Said]:
+    """What one message says."""
+    if not isinstance(message, dict):
+        return [unreadable(message)]
+    role = message.get("role")
+    meaning: dict[str, Any] = {"role": SYSTEM if role == "developer" else role}
+    if text := content_meaning(message.get("content")):
+        meaning["content"] = text
+    if isinstance(message.get("name"), str):
+        meaning["name"] = message["name"]
+    raw_calls = dicts(message.get("tool_calls"))
+    if raw_calls:
+        meaning["calls"] = [_call_meaning(call) for call in raw_calls]
+    answered = message.get("tool_call_id") if role == TOOL else None
+    return [
+        Said(
+            role=text_of(meaning["role"]),
+            digest=meaning_digest(meaning),
+            calls=tuple(_calls(raw_calls)),
+            made=frozenset(call["id"] for call in raw_calls if isinstance(call.get("id"), str)),
+            answers=(str(answered),) if answered else (),
+        )
+    ]
 
-    id: str | None = None
-    name: str = ""
-    arguments: list[str] = field(default_factory=list)
-    closer: JsonCloser = field(default_factory=JsonCloser)
-    free_text: bool = False
-    done: bool = False
+
+def _call_meaning(call: dict[str, Any]) -> Any:
+    function = call.get("function")
+    if not isinstance(function, Mapping):
+        return {k: v for k, v in call.items() if k not in ("id", "index")}
+    return call_meaning(function.get("name"), str(function.get("arguments") or ""))
+
+
+def _calls(raw_calls: list[dict[str, Any]]) -> Iterable[ToolCall]:
+    for call in raw_calls:
+        function = mapping(call.get("function"))
+        arguments = parse_arguments(str(function.get("arguments") or ""))
+        if isinstance(function.get("name"), str) and arguments is not None:
+            yield ToolCall(function["name"], arguments, call.get("id"))
+
+
+def _read_tool(tool: dict[str, Any]) -> Iterable[tuple[str, Mapping[str, Any]]]:
+    function = mapping(tool.get("function"))
+    if isinstance(function.get("name"), str):
+        yield function["name"], mapping(function.get("parameters"))
+
+
+_messages = message_memo(read_message)
+_tools = tools_memo(_read_tool)
 
 
 class ChatStream:
@@ -84,7 +104,7 @@ class ChatStream:
 
     def __init__(self) -> None:
         self._sse = SseDecoder()
-        self._calls: dict[int, _OpenCall] = {}
+        self._calls: dict[int, OpenCall] = {}
         self._slots: dict[int, int] = {}
         """The endpoint's index of a call -> ours, which no two calls share."""
         self._ended = False
@@ -98,13 +118,8 @@ class ChatStream:
         """Take the next bytes as the endpoint sent them (decompressed) and return what they said."""
         events: list[TurnEvent] = []
         for event in self._sse.feed(chunk):
-            if event.data.strip() == "[DONE]":
-                continue
-            try:
-                payload = _decoder.decode(event.data)
-            except (msgspec.DecodeError, RecursionError):
-                continue
-            if isinstance(payload, dict):
+            payload = payload_of(event.data)  # "[DONE]" is none
+            if payload is not None:
                 events += self._payload(payload)
         return events
 
@@ -114,7 +129,7 @@ class ChatStream:
 
     def _payload(self, payload: dict[str, Any]) -> list[TurnEvent]:
         events: list[TurnEvent] = []
-        for choice in _dicts(payload.get("choices")):
+        for choice in dicts(payload.get("choices")):
             delta = choice.get("delta")
             if choice.get("index", 0) != 0:
                 events += _other_choice(delta)
@@ -123,7 +138,7 @@ class ChatStream:
                 events += self._delta(delta)
             if isinstance(choice.get("finish_reason"), str):
                 events += self._end(choice["finish_reason"])
-        return events + _usage(payload)
+        return events + _usage_of(payload)
 
     def _delta(self, delta: dict[str, Any]) -> list[TurnEvent]:
         events: list[TurnEvent] = []
@@ -133,7 +148,7 @@ class ChatStream:
                 break
         if isinstance(delta.get("content"), str) and delta["content"]:
             events.append(TextDelta(delta["content"]))
-        for fragment in _dicts(delta.get("tool_calls")):
+        for fragment in dicts(delta.get("tool_calls")):
             events += self._call(fragment)
         if isinstance(delta.get("function_call"), dict):  # the API's first form of tool calls
             events += self._call({"index": 0, "function": delta["function_call"]})
@@ -144,7 +159,7 @@ class ChatStream:
         function = function if isinstance(function, dict) else {}
         if isinstance(custom := fragment.get("custom"), dict):  # a call whose input is free text
             function = {"name": custom.get("name"), "arguments": custom.get("input")}
-        name, identity = _text(function.get("name")), _text(fragment.get("id"))
+        name, identity = text_of(function.get("name")), text_of(fragment.get("id"))
         index = self._place(fragment.get("index"), name, identity)
         call = self._calls[index]
         call.free_text = call.free_text or isinstance(custom, dict)
@@ -153,12 +168,7 @@ class ChatStream:
         if not call.name and name:
             call.name = name
             events.append(CallNamed(index, name, call.id))
-        if text := _text(function.get("arguments")):
-            call.arguments.append(text)
-            events.append(CallFragment(index, text))
-            if call.name and not (call.done or call.free_text) and call.closer.feed(text):
-                events.append(_complete(index, call))
-        return events
+        return events + call.more(index, text_of(function.get("arguments")))
 
     def _place(self, told: Any, name: str, identity: str) -> int:
         """Which call a fragment belongs to. Some endpoints give every call index 0, or none at all."""
@@ -170,13 +180,13 @@ class ChatStream:
                 known = max(self._calls, default=None)
         if known is None or (name and self._is_another(self._calls[known], name, identity)):
             known = len(self._calls)
-            self._calls[known] = _OpenCall()
+            self._calls[known] = OpenCall()
         if isinstance(told, int):
             self._slots[told] = known
         return known
 
     @staticmethod
-    def _is_another(call: _OpenCall, name: str, identity: str) -> bool:
+    def _is_another(call: OpenCall, name: str, identity: str) -> bool:
         """Whether a fragment with a name begins a new call rather than repeating what `call` is named."""
         if identity and call.id:
             return identity != call.id
@@ -187,58 +197,38 @@ class ChatStream:
             return []
         self._ended = True
         open_calls = [(index, call) for index, call in self._calls.items() if call.name and not call.done]
-        return [*(_complete(index, call, whole=reason is not None) for index, call in open_calls), TurnEnd(reason)]
+        return [*(call.complete(index, whole=reason is not None) for index, call in open_calls), TurnEnd(reason)]
 
 
-def events_of_answer(body: bytes) -> list[TurnEvent]:
+def read_answer(body: bytes) -> list[TurnEvent]:
     """The same events, from an answer that was not streamed."""
-    try:
-        payload = _decoder.decode(body)
-    except (msgspec.DecodeError, RecursionError):
-        return []
-    if not isinstance(payload, dict):
+    payload = payload_of(body)
+    if payload is None:
         return []
     stream = ChatStream()
     events: list[TurnEvent] = []
-    for position, choice in enumerate(_dicts(payload.get("choices"))):
+    for position, choice in enumerate(dicts(payload.get("choices"))):
         message = choice.get("message")
         if isinstance(message, dict) and position > 0:
             events += _other_choice(message)
         elif isinstance(message, dict):
-            calls = [{**call, "index": i} for i, call in enumerate(_dicts(message.get("tool_calls")))]
+            calls = [{**call, "index": i} for i, call in enumerate(dicts(message.get("tool_calls")))]
             reason = choice.get("finish_reason") or "stop"
             delta = {**message, "tool_calls": calls}
             events += stream._payload({"choices": [{"index": 0, "delta": delta, "finish_reason": reason}]})
-    return events + _usage(payload)
+    return events + _usage_of(payload)
 
 
 def _other_choice(delta: Any) -> list[TurnEvent]:
     """The calls that begin in a choice other than the first."""
     if not isinstance(delta, dict):
         return []
-    calls = _dicts(delta.get("tool_calls")) + _dicts([{"function": delta.get("function_call")}])
+    calls = dicts(delta.get("tool_calls")) + dicts([{"function": delta.get("function_call")}])
     kinds = ((call, call.get("function") or call.get("custom")) for call in calls)
     named = ((call.get("id"), kind["name"]) for call, kind in kinds if isinstance(kind, dict) and kind.get("name"))
-    return [OtherChoiceCalls(str(name), _text(identity) or None) for identity, name in named]
+    return [OtherChoiceCalls(str(name), text_of(identity) or None) for identity, name in named]
 
 
-def _complete(index: int, call: _OpenCall, *, whole: bool = True) -> CallComplete:
-    call.done = True
-    arguments = None if call.free_text or not whole else parse_arguments("".join(call.arguments))
-    return CallComplete(index, call.name, None if arguments is None else ToolCall(call.name, arguments, call.id))
-
-
-def _usage(payload: dict[str, Any]) -> list[TurnEvent]:
-    usage = payload.get("usage")
-    if not isinstance(usage, dict):
-        return []
-    prompt, completion = usage.get("prompt_tokens"), usage.get("completion_tokens")
-    return [Usage(prompt if isinstance(prompt, int) else 0, completion if isinstance(completion, int) else 0)]
-
-
-def _dicts(value: Any) -> list[dict[str, Any]]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
+def _usage_of(payload: dict[str, Any]) -> list[Usage]:
+    told = payload.get("usage")
+    return [usage(told.get("prompt_tokens"), told.get("completion_tokens"))] if isinstance(told, dict) else []

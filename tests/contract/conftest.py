@@ -86,7 +86,7 @@ def ready(endpoint, start, join, agent_of):
 
     def made(tool: Any, gate: Gate) -> tuple[Any, Any]:
         guess = ToolCall("get", {"key": "A"})
-        proxy = start(Guesses(lambda turn: [guess] if len(turn.request.messages) == 1 else []))
+        proxy = start(Guesses(lambda turn: [guess] if len(turn.history) == 1 else []))
         agent = agent_of(join(proxy, tool), tool)
         endpoint.answers(asks_for("get", {"key": "A"}, after=gate))
         assert agent.think()

@@ -73,7 +73,7 @@ def second(endpoint, start, join, agent_of):
     """second(get, loop, gate): get was called once on the loop; then its next call was guessed and asked for."""
 
     def made(get: Get, loop: asyncio.AbstractEventLoop, gate: Gate) -> Any:
-        proxy = start(Guesses(lambda turn: [ToolCall("get", {"key": "A"})] if len(turn.request.messages) == 3 else []))
+        proxy = start(Guesses(lambda turn: [ToolCall("get", {"key": "A"})] if len(turn.history) == 3 else []))
         agent = agent_of(join(proxy, get.tool), get.tool)
         endpoint.answers(asks_for("get", {"key": "A"}, id="c0"), asks_for("get", {"key": "A"}, after=gate, id="c1"))
         (first,) = agent.think()
@@ -171,7 +171,7 @@ def test_a_claim_with_a_deadline_ends_at_its_deadline(second, loops):
 
 def test_a_dropped_bet_cancels_its_task(endpoint, start, join, agent_of, loops):
     get, loop = Get(run1=Gate()), loops()
-    proxy = start(Guesses(lambda turn: [ToolCall("get", {"key": "A"})] if len(turn.request.messages) == 3 else []))
+    proxy = start(Guesses(lambda turn: [ToolCall("get", {"key": "A"})] if len(turn.history) == 3 else []))
     agent = agent_of(join(proxy, get.tool), get.tool)
     endpoint.answers(asks_for("get", {"key": "A"}), [get.began[1]])
     (first,) = agent.think()
@@ -249,7 +249,7 @@ def test_each_user_of_an_async_tool_gets_its_own(endpoint, start, join, agent_of
         user.set(name)
         return await mine()
 
-    proxy = start(Guesses(lambda turn: [ToolCall("mine", {})] if len(turn.request.messages) == 3 else []))
+    proxy = start(Guesses(lambda turn: [ToolCall("mine", {})] if len(turn.history) == 3 else []))
     agent = agent_of(join(proxy, mine), mine)
     endpoint.answers(asks_for("mine", id="c0"), asks_for("mine", after=ran, id="c1"))
     loop = loops()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import json
 import threading
 import time
 from collections.abc import Callable
@@ -227,7 +228,7 @@ def test_at_most_eight_runs_go_on_and_the_places_come_back(endpoint, start, join
         return key
 
     def turn_guesses(turn):
-        return [ToolCall("get", {"key": f"{turn.request.messages[0]['content']}{i}"}) for i in range(6)]
+        return [ToolCall("get", {"key": f"{json.loads(turn.body)['messages'][0]['content']}{i}"}) for i in range(6)]
 
     proxy = start(Guesses(turn_guesses), max_runs_per_turn=6)
     agent = agent_of(join(proxy, get), get, question="first")

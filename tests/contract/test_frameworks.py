@@ -107,9 +107,7 @@ def test_a_tool_of_openai_agents_runs_ahead(endpoint, start, join, orders):
 
 
 def test_an_async_tool_of_openai_agents_runs_ahead_from_its_second_call(endpoint, start, join, orders):
-    proxy = start(
-        Guesses(lambda t: [ToolCall("get_order_async", {"order_id": "A1"})] if len(t.request.messages) == 4 else [])
-    )
+    proxy = start(Guesses(lambda t: [ToolCall("get_order_async", {"order_id": "A1"})] if len(t.history) == 4 else []))
     runtime = join(proxy, orders.get_order_async)
     endpoint.script = turns("get_order_async", {"order_id": "A1"}, None, orders.ran[1])
     assert run_openai_agent(runtime, [function_tool(orders.get_order_async)]) == "Shipped."
@@ -129,7 +127,7 @@ def test_the_users_of_openai_agents_are_kept_apart(endpoint, start, join, orders
 
 def test_a_context_tool_of_openai_agents_runs_ahead_once_its_user_is_known(endpoint, start, join, orders):
     """Known after the first call; whether before the second request is a race, so the third counts."""
-    proxy = start(Guesses(lambda t: [ToolCall("my_orders", {})] if len(t.request.messages) == 6 else []))
+    proxy = start(Guesses(lambda t: [ToolCall("my_orders", {})] if len(t.history) == 6 else []))
     runtime = join(proxy, orders.my_orders)
     endpoint.script = turns("my_orders", {}, None, None, orders.ran[2])
     run_openai_agent(runtime, [function_tool(orders.my_orders)], Login("A"))
@@ -203,7 +201,7 @@ def test_a_tool_of_langgraph_runs_ahead(endpoint, start, join, orders, way):
 
 
 def test_an_async_tool_of_langgraph_runs_ahead_from_its_second_call(endpoint, start, join, orders):
-    guess = Guesses(lambda t: [ToolCall("get_order_async", {"order_id": "A1"})] if len(t.request.messages) == 3 else [])
+    guess = Guesses(lambda t: [ToolCall("get_order_async", {"order_id": "A1"})] if len(t.history) == 3 else [])
     proxy = start(guess)
     graph = graph_of(join(proxy, orders.get_order_async), [langchain_tool(orders.get_order_async)])
     endpoint.script = turns("get_order_async", {"order_id": "A1"}, None, orders.ran[1])

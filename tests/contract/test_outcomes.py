@@ -181,7 +181,7 @@ def test_an_endpoint_that_breaks_off_breaks_the_answer_off(endpoint, start, join
 
 
 def test_what_was_not_claimed_is_booked_when_the_conversation_goes_on(endpoint, start, join, agent_of, get):
-    proxy = start(Guesses(lambda turn: [ToolCall("get", {"key": "A"})] if len(turn.request.messages) == 1 else []))
+    proxy = start(Guesses(lambda turn: [ToolCall("get", {"key": "A"})] if len(turn.history) == 1 else []))
     agent = agent_of(join(proxy, get.tool), get.tool)
     endpoint.answers(asks_for("get", {"key": "A"}, after=get.ran["A"]))
     (made,) = agent.think()

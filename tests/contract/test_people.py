@@ -66,7 +66,7 @@ def test_a_run_without_the_users_variable_is_not_served_to_a_user(endpoint, star
 
 def test_a_users_run_is_served_to_that_user_only(endpoint, start, join, agent_of, runs, tool):
     """After the first call of a session its context is known; the run ahead is made in it."""
-    proxy = start(Guesses(lambda turn: [ToolCall("my_orders", {})] if len(turn.request.messages) > 1 else []))
+    proxy = start(Guesses(lambda turn: [ToolCall("my_orders", {})] if len(turn.history) > 1 else []))
     agent = agent_of(join(proxy, tool), tool)
     endpoint.answers(asks_for("my_orders", id="c0"), asks_for("my_orders", after=Gate(), id="c1"))
     (made,) = agent.think()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import time
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
@@ -146,7 +147,7 @@ def test_a_tool_of_two_runtimes_in_one_process_is_served_by_the_one_that_was_ask
         count.append(key)
         return f"{key}{len(count)}"
 
-    proxy = start(Guesses(lambda turn: [ToolCall("get", {"key": turn.request.messages[0]["content"]})]))
+    proxy = start(Guesses(lambda turn: [ToolCall("get", {"key": json.loads(turn.body)["messages"][0]["content"]})]))
     runtimes = [join(proxy, get) for _ in range(3)]
     for number, runtime in enumerate(runtimes):
         endpoint.script = lambda exchange, _, n=number: asks_for("get", {"key": f"k{n}"}, after=runs[n])

@@ -44,7 +44,7 @@ def get() -> Get:
 
 def by_length(turn: Any) -> list[ToolCall]:
     """Guess a key of its own for every turn of a conversation."""
-    return [ToolCall("get", {"key": f"k{len(turn.request.messages)}"})]
+    return [ToolCall("get", {"key": f"k{len(turn.history)}"})]
 
 
 def script(get: Get, id: str = "functions.get:0"):
@@ -81,7 +81,7 @@ def test_sixteen_agents_with_one_question_at_once_each_get_the_right_thing(endpo
             all_in.open()
         return asks_for("get", {"key": "A"}, after=all_in, id="functions.get:0") if number < 16 else speaks()
 
-    proxy = start(Guesses(lambda turn: [ToolCall("get", {"key": "A"})] if len(turn.request.messages) == 1 else []))
+    proxy = start(Guesses(lambda turn: [ToolCall("get", {"key": "A"})] if len(turn.history) == 1 else []))
     runtime = join(proxy, get)
     endpoint.script = answer
     agents = [agent_of(runtime, get, question="the same task") for _ in range(16)]

@@ -17,6 +17,7 @@ import pytest
 import uvicorn
 
 from agentspec.config import Settings, load
+from agentspec.proxy.server import server_config
 from agentspec.proxy.wiring import build
 
 
@@ -179,14 +180,8 @@ class Proxy:
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=256)
         self.port: int = self.listener.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        config = uvicorn.Config(
-            build(settings),
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            date_header=False,
-            timeout_graceful_shutdown=1,
-        )
+        config = server_config(build(settings), settings)
+        config.timeout_graceful_shutdown = 1
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, kwargs={"sockets": [self.listener]}, daemon=True)
         self._thread.start()

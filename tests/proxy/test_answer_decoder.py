@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from agentspec.events import TextDelta, TurnEnd, TurnEvent
 from agentspec.proxy.live import AnswerDecoder
-from agentspec.proxy.relay import relay
+from agentspec.proxy.relay import Client, answer
+from agentspec.wire.apis import CHAT
 
 SSE = b'data: {"choices":[{"index":0,"delta":{"content":"hi"}}]}\n\ndata: {"choices":[{"finish_reason":"stop"}]}\n\n'
 WHOLE = json.dumps({"choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}]}).encode()
@@ -25,7 +26,7 @@ TOLD = [TextDelta("hi"), TurnEnd("stop")]
 
 
 def decode(data: bytes, cuts: list[int], *headers: tuple[bytes, bytes]) -> list[TurnEvent]:
-    decoder = AnswerDecoder(headers)
+    decoder = AnswerDecoder(headers, CHAT)
     marks = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
     events = [event for a, b in pairwise(marks) for event in decoder.feed(data[a:b])]
     return events + decoder.finish()
@@ -128,7 +129,8 @@ async def test_an_observer_that_fails_is_switched_off_and_the_answer_goes_on(whe
         await asyncio.Event().wait()
 
     upstream, observer = Canned(), Failing(where)
-    assert await relay(upstream, None, receive, send, observer)  # type: ignore[arg-type]
+    ended = await answer(upstream, None, Client(receive, send, CHAT), observer)  # type: ignore[arg-type]
+    assert ended.whole
     assert sent[0]["headers"] == [(b"content-type", b"text/event-stream")]
     assert b"".join(message.get("body", b"") for message in sent[1:]) == b"ab"
     assert not sent[-1].get("more_body")

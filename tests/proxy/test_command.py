@@ -222,7 +222,9 @@ def test_an_open_stream_does_not_keep_it_from_stopping(tmp_path: Path, environme
                 port = int(re.findall(r":(\d+)/v1", process.stdout.readline())[0])
                 with socket.create_connection(("127.0.0.1", port)) as client:
                     body = b'{"model":"m","messages":[]}'
-                    head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n\r\n"
+                    head = (
+                        f"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n\r\n"
+                    )
                     client.sendall(head.encode() + body)
                     answering, _ = endpoint.accept()
                     with answering:

@@ -60,7 +60,7 @@ async def test_a_client_that_leaves_mid_stream_stops_the_endpoint(
 
 async def test_a_client_that_leaves_while_its_body_is_read_reaches_no_endpoint(endpoint: Any, proxy: Any) -> None:
     wire = await proxy.connect()
-    wire.writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\n{")
+    wire.writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000\r\n\r\n{")
     await wire.writer.drain()
     wire.close()
     other = await proxy.ask("/healthz", method="GET")
@@ -88,7 +88,9 @@ async def test_a_reader_that_stops_reading_does_not_make_the_proxy_swallow_the_w
     endpoint.answer = answer
     reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port, limit=2**16)
     body = chat()
-    writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body) + body)
+    writer.write(
+        b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+    )
     await reader.readexactly(100)
     await asyncio.wait_for(stopped.wait(), 20)
     writer.transport.abort()

@@ -63,7 +63,7 @@ async def test_a_connection_is_kept_and_used_again(endpoint: Any, proxy: Any, ch
     wire = await proxy.ask("/v1/chat/completions", body)
     for _ in range(3):
         assert (await wire.until(b'{"hello": 1}')).startswith(b"HTTP/1.1 200")
-        head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body)
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % len(body)
         wire.writer.write(head + body)
     await wire.until(b'{"hello": 1}')
     assert len({id(seen.wire) for seen in endpoint.seen}) == 1

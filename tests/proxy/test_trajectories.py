@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,7 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agentspec.calls import ToolCall
-from agentspec.proxy.trajectories import Placement, TrajectoryIndex
+from agentspec.proxy.trajectories import Placement, Relayed, TrajectoryIndex
+from agentspec.wire.chat import read_message
+from agentspec.wire.request import TurnRequest
 
 USER = {"role": "user", "content": "hello"}
 
@@ -31,11 +32,13 @@ class Told:
         self.index = TrajectoryIndex()
 
     def ask(self, messages: list[dict[str, Any]], **more: Any) -> Placement:
-        return self.index.place(messages, **{"tenant": "t", "session": None, "retry": False, **more})
+        said = [one for message in messages for one in read_message(message)]
+        request = TurnRequest("chat", "m", said)
+        return self.index.place(request, **{"tenant": "t", "session": None, "retry": False, **more})
 
     def relayed(self, placement: Placement, *ids: str, arguments: Any = None) -> None:
         calls = [ToolCall("f", arguments or {"a": 1}, i) for i in ids]
-        placement.turn.answer = SimpleNamespace(calls=calls, answered=True)
+        placement.turn.answer = Relayed(calls, answered=True)
 
     def turn(self, messages: list[dict[str, Any]], *ids: str, **more: Any) -> Placement:
         placement = self.ask(messages, **more)

@@ -22,7 +22,7 @@ from agentspec.events import (
     TurnEvent,
     Usage,
 )
-from agentspec.wire.chat import ChatStream, events_of_answer, parse_request
+from agentspec.wire.chat import ChatStream, read_answer, read_request
 
 
 def chunk(delta: Any = None, finish: str | None = None, **more: Any) -> dict[str, Any]:
@@ -193,7 +193,7 @@ def test_nothing_that_an_endpoint_sends_raises(payload: Any) -> None:
     events = tell(raw(payload, chunk({"content": "after"}), chunk({"tool_calls": [call(0, "{}", "f", "x")]})))
     assert TextDelta("after") in events
     assert ("f", {}) in made(events)
-    assert isinstance(events_of_answer(json.dumps(payload).encode()), list)
+    assert isinstance(read_answer(json.dumps(payload).encode()), list)
 
 
 @pytest.mark.parametrize(
@@ -201,14 +201,14 @@ def test_nothing_that_an_endpoint_sends_raises(payload: Any) -> None:
 )
 def test_no_bytes_raise(data: bytes) -> None:
     assert tell(data + raw(chunk({"content": "after"})))[-2:] == [TextDelta("after"), TurnEnd(None)]
-    assert events_of_answer(data) == []
+    assert read_answer(data) == []
 
 
 def test_a_whole_answer_tells_the_same_as_a_stream() -> None:
     functions = [{"id": "a", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}]
     message = {"role": "assistant", "content": "x", "reasoning": "r", "tool_calls": functions}
     body = {"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}], "usage": {"prompt_tokens": 1}}
-    assert events_of_answer(json.dumps(body).encode()) == [
+    assert read_answer(json.dumps(body).encode()) == [
         ReasoningDelta("r"),
         TextDelta("x"),
         CallNamed(0, "f", "a"),
@@ -222,5 +222,5 @@ def test_a_whole_answer_tells_the_same_as_a_stream() -> None:
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"{'a': 1}"])
 def test_broken_json_is_the_requests_fault(body: bytes) -> None:
     with pytest.raises(RequestError) as caught:
-        parse_request(body)
+        read_request(body)
     assert (caught.value.status, caught.value.code) == (400, "invalid_json")

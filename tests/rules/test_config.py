@@ -149,7 +149,8 @@ def test_a_money_cap_needs_prices_where_probes_are_billed() -> None:
     ],
 )
 def test_hosted_endpoints_are_probed_only_for_money_that_was_granted(flags: dict[str, Any], allowed: bool) -> None:
-    assert load(flags).probes_allowed is allowed
+    settings = load(flags)
+    assert settings.probes_allowed(settings.engine) is allowed
 
 
 def test_keys_are_not_shown() -> None:
@@ -165,7 +166,7 @@ def test_white_space_around_a_key_is_not_part_of_it(key: str) -> None:
 
 
 def test_which_engines_send_bills() -> None:
-    assert [engine.hosted for engine in Engine] == [engine is Engine.OPENAI for engine in Engine]
+    assert [engine.hosted for engine in Engine] == [engine in (Engine.OPENAI, Engine.ANTHROPIC) for engine in Engine]
 
 
 @pytest.mark.parametrize("flags", [{"probe_money_cap_usd": -1}, {"bet_limit_s": "soon"}, {"nonsense": 1}])

@@ -9,8 +9,26 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from agentspec import trajectory as rules
 from agentspec.calls import ToolCall
-from agentspec.trajectory import answered_ids, call_ids, calls_of, chain, depth, digest
+from agentspec.wire.chat import read_message
+
+
+def said(messages: list[dict[str, Any]]) -> list[rules.Said]:
+    return [one for message in messages for one in read_message(message)]
+
+
+def chain(messages: list[Any], seed: str = "") -> list[bytes]:
+    return rules.chain(said(messages), seed)
+
+
+def digest(message: dict[str, Any]) -> bytes:
+    return read_message(message)[0].digest
+
+
+def calls_of(message: dict[str, Any]) -> list[ToolCall]:
+    return list(read_message(message)[0].calls)
+
 
 texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=8)
 json_values = st.recursive(
@@ -132,13 +150,13 @@ def test_odd_messages_have_a_digest(message: dict[str, Any]) -> None:
 def test_calls_and_ids_are_found() -> None:
     message = calling(("f", '{"a": 1}'), ("g", "broken"), ("h", ""))
     assert calls_of(message) == [ToolCall("f", {"a": 1}, "c0"), ToolCall("h", {}, "c2")]
-    assert call_ids([message, {"role": "user"}]) == {"c0", "c1", "c2"}
+    assert read_message(message)[0].made == {"c0", "c1", "c2"}
     results = [{"role": "tool", "tool_call_id": "c1"}, {"role": "tool"}, {"role": "user"}]
-    assert answered_ids(results) == ["c1"]
+    assert rules.answered_ids(said(results)) == ["c1"]
 
 
 def test_depth_counts_calls_since_the_user_spoke() -> None:
-    said, called, result = {"role": "user"}, calling(("f", "{}")), {"role": "tool"}
-    assert depth([]) == 0
-    assert depth([said]) == 0
-    assert depth([called, said, called, result, called, result]) == 2
+    asked, called, result = {"role": "user"}, calling(("f", "{}")), {"role": "tool"}
+    assert rules.depth([]) == 0
+    assert rules.depth(said([asked])) == 0
+    assert rules.depth(said([called, asked, called, result, called, result])) == 2

@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from agentspec.config import Engine as Kind
 from agentspec.protocols import LiveTurn, ProbeRecord
 from agentspec.proxy.live import Live
 from agentspec.proxy.upstream import AiohttpUpstream
-from agentspec.wire.chat import parse_request
+from agentspec.wire.apis import CHAT, WireApi
 
 PROBE_TEXT = ["get", "_order", '", "arguments": {"order_id": ', '"A1"', "}}"]
 
@@ -145,18 +146,23 @@ def log() -> Log:
 
 
 @pytest.fixture
-def make_turn() -> Callable[..., Live]:
+def make_turn(upstream: AiohttpUpstream) -> Callable[..., Live]:
     """A turn of a request; the test feeds its events."""
 
-    def make(headers: list[tuple[bytes, bytes]] | None = None, **more: Any) -> Live:
+    def make(headers: list[tuple[bytes, bytes]] | None = None, api: WireApi = CHAT, **more: Any) -> Live:
         tool = {"type": "function", "function": {"name": "get_order", "parameters": {"type": "object"}}}
         messages = [{"role": "user", "content": "Where is A1\u2028?"}]
         request = {"model": "m", "messages": messages, "tools": [tool], "stream": True, **more}
         body = json.dumps(request, ensure_ascii=False).encode()
+        read = api.read_request(body)
         return Live(
-            request=parse_request(body),
+            request=read,
+            history=read.said,
+            api=api,
+            engine=Kind.VLLM,
+            upstream=upstream,
             headers=headers or [(b"content-type", b"application/json")],
-            path="/chat/completions",
+            path=api.path.removeprefix("/v1"),
             body=body,
             id="turn",
             trajectory="t",

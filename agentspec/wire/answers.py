@@ -1,0 +1,125 @@
+"""What the answers of all APIs have in common: calls that arrive in fragments, JSON payloads, token counts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import msgspec
+
+from agentspec.calls import JsonCloser, ToolCall, parse_arguments
+from agentspec.events import CallComplete, CallFragment, CallNamed, TurnEvent, Usage
+
+_decoder = msgspec.json.Decoder()
+
+
+class AnswerStream(Protocol):
+    """Turns the bytes of a streamed answer into turn events, incrementally. Never raises for what an endpoint sends."""
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of an event that is not complete yet."""
+        ...
+
+    def feed(self, chunk: bytes) -> list[TurnEvent]:
+        """Take the next bytes as the endpoint sent them (decompressed) and return what they said."""
+        ...
+
+    def finish(self) -> list[TurnEvent]:
+        """The stream is over. A call that is still open then was broken off: it is none."""
+        ...
+
+
+def payload_of(text: str | bytes) -> dict[str, Any] | None:
+    """An event's JSON object; None where it is none."""
+    try:
+        payload = _decoder.decode(text)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return payload if isinstance(payload, dict) else None
+
+
+@dataclass(slots=True)
+class OpenCall:
+    """A call that is still arriving. `free_text`: its input is no JSON."""
+
+    id: str | None = None
+    name: str = ""
+    arguments: list[str] = field(default_factory=list)
+    closer: JsonCloser = field(default_factory=JsonCloser)
+    free_text: bool = False
+    done: bool = False
+
+    def complete(self, index: int, *, whole: bool = True) -> CallComplete:
+        """It has ended. One that was broken off, or whose arguments are no JSON object, is no call."""
+        self.done = True
+        arguments = None if self.free_text or not whole else parse_arguments("".join(self.arguments))
+        return CallComplete(index, self.name, None if arguments is None else ToolCall(self.name, arguments, self.id))
+
+    def more(self, index: int, text: str) -> list[TurnEvent]:
+        """More of its arguments; complete as soon as their JSON closes."""
+        if not text:
+            return []
+        self.arguments.append(text)
+        events: list[TurnEvent] = [CallFragment(index, text)]
+        if self.name and not (self.done or self.free_text) and self.closer.feed(text):
+            events.append(self.complete(index))
+        return events
+
+
+class OpenCalls:
+    """The calls of an answer whose API says where each begins and ends, by the API's own key for them."""
+
+    def __init__(self) -> None:
+        self._calls: dict[Any, tuple[int, OpenCall]] = {}
+
+    def knows(self, key: Any) -> bool:
+        """Whether this call has begun."""
+        return key in self._calls
+
+    def begin(self, key: Any, name: str, identity: str | None, *, free_text: bool = False) -> list[TurnEvent]:
+        """A call begins; its name is known."""
+        if key in self._calls or not name:
+            return []
+        index = len(self._calls)
+        self._calls[key] = (index, OpenCall(identity, name, free_text=free_text))
+        return [CallNamed(index, name, identity)]
+
+    def more(self, key: Any, text: str) -> list[TurnEvent]:
+        """More of its arguments."""
+        if key not in self._calls:
+            return []
+        index, call = self._calls[key]
+        return call.more(index, text)
+
+    def close(self, key: Any, whole: str | None = None) -> list[TurnEvent]:
+        """The API says that it is over; `whole`: its arguments once more, for endpoints that send them only here."""
+        if key not in self._calls:
+            return []
+        index, call = self._calls[key]
+        if call.done:
+            return []
+        events: list[TurnEvent] = []
+        if whole and not call.arguments:
+            events = call.more(index, whole)
+        return events if call.done else [*events, call.complete(index)]
+
+    def end(self, *, whole: bool) -> list[TurnEvent]:
+        """The answer is over: what is still open ends with it."""
+        still_open = [(index, call) for index, call in self._calls.values() if not call.done]
+        return [call.complete(index, whole=whole) for index, call in still_open]
+
+
+def dicts(value: Any) -> list[dict[str, Any]]:
+    """The objects of a list."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def usage(prompt_tokens: Any, completion_tokens: Any) -> Usage:
+    """Token counts, those that are none as 0."""
+    return Usage(count(prompt_tokens), count(completion_tokens))
+
+
+def count(value: Any) -> int:
+    """A whole number, anything else as 0."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0

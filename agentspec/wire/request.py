@@ -1,0 +1,167 @@
+"""One internal form for the requests of all APIs: what agentspec reads of them. The body itself goes on as it came.
+
+Reading costs in proportion to what is new: messages are told apart as raw JSON, and one that was read before (the
+history that comes again with every turn) is looked up by its hash instead of being parsed.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+import msgspec
+import xxhash
+
+from agentspec.errors import RequestError
+from agentspec.trajectory import Said, meaning_digest
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+Schemas = Mapping[str, Mapping[str, Any]]
+"""JSON Schema of the parameters, by tool name."""
+
+NULL = msgspec.Raw(b"null")
+
+
+@dataclass(frozen=True, slots=True)
+class TurnRequest:
+    """A model request, whatever API it came through.
+
+    Attributes:
+        said: its messages; with `previous` or `conversation` only what is new.
+        tools: the function tools it offers; do not change them, they are shared between turns.
+        may_call: whether the model may call a tool at all (`tool_choice`).
+        previous: id of the answer that it continues, kept by the endpoint.
+        conversation: id of the conversation that it continues, kept by the endpoint.
+        background: whether the endpoint answers later, to another request.
+    """
+
+    api: str
+    model: str
+    said: Sequence[Said]
+    tools: Schemas = field(default_factory=dict)
+    may_call: bool = True
+    stream: bool = False
+    previous: str | None = None
+    conversation: str | None = None
+    background: bool = False
+
+
+def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
+    """Read a request's body.
+
+    Raises:
+        RequestError: the body is no JSON (`invalid_json`).
+        msgspec.ValidationError: JSON of another shape; the endpoint should judge it, not we.
+    """
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError:
+        raise
+    except msgspec.DecodeError as error:
+        if _leniently_json(body):
+            raise msgspec.ValidationError(str(error)) from error
+        raise RequestError(f"the request body is not valid JSON: {error}", code="invalid_json") from error
+
+
+def _leniently_json(body: bytes) -> bool:
+    """Whether other readers take it for JSON: `NaN`, or half an emoji that JavaScript cut off (a lone surrogate)."""
+    try:
+        json.loads(body)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def parsed(raw: bytes | msgspec.Raw) -> Any:
+    """The value of raw JSON, read leniently; None where it cannot be read."""
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, RecursionError):
+        pass
+    try:
+        return json.loads(bytes(raw))
+    except (ValueError, RecursionError):
+        return None
+
+
+class Memo(Generic[R]):
+    """Remembers what raw JSON was read as; the least recently used is forgotten. Any thread may ask.
+
+    The hash is keyed by a secret of this process: nobody can write two messages that are taken for one another.
+    """
+
+    def __init__(self, read: Callable[[Any], R], weight_bytes: Callable[[R, int], int], limit_bytes: int) -> None:
+        self._read = read
+        self._weight = weight_bytes
+        self._limit_bytes = limit_bytes
+        self._seed = secrets.randbits(64)
+        self._known: OrderedDict[bytes, tuple[R, int]] = OrderedDict()
+        self._held_bytes = 0
+        self._lock = threading.Lock()
+
+    def __call__(self, raw: msgspec.Raw) -> R:
+        """What this raw JSON says."""
+        key = xxhash.xxh3_128_digest(raw, self._seed)
+        with self._lock:
+            known = self._known.get(key)
+            if known is not None:
+                self._known.move_to_end(key)
+                return known[0]
+        found = self._read(parsed(raw))
+        with self._lock:
+            self._keep(key, found, self._weight(found, memoryview(raw).nbytes))
+        return found
+
+    def _keep(self, key: bytes, found: R, weight_bytes: int) -> None:
+        if key in self._known:
+            return
+        self._known[key] = (found, weight_bytes)
+        self._held_bytes += weight_bytes
+        while self._held_bytes > self._limit_bytes and len(self._known) > 1:
+            _, (_, dropped_bytes) = self._known.popitem(last=False)
+            self._held_bytes -= dropped_bytes
+
+
+_ENTRY_BYTES = 600
+"""About what a remembered message costs without its calls."""
+
+
+def message_memo(read: Callable[[Any], Sequence[Said]]) -> Memo[tuple[Said, ...]]:
+    """Remembers what messages say; only those with calls hold on to what they were read from."""
+
+    def weight_bytes(said: tuple[Said, ...], raw_bytes: int) -> int:
+        return _ENTRY_BYTES + (4 * raw_bytes if any(one.calls for one in said) else 0)
+
+    return Memo(lambda value: tuple(read(value)), weight_bytes, 64 * 2**20)
+
+
+def tools_memo(read: Callable[[dict[str, Any]], Iterable[tuple[str, Mapping[str, Any]]]]) -> Memo[Schemas]:
+    """Remembers the schemas of a request's tools."""
+
+    def schemas(value: Any) -> Schemas:
+        listed = value if isinstance(value, list) else []
+        return {name: schema for tool in listed if isinstance(tool, dict) for name, schema in read(tool)}
+
+    return Memo(schemas, lambda _, raw_bytes: _ENTRY_BYTES + 4 * raw_bytes, 64 * 2**20)
+
+
+def unreadable(value: Any) -> Said:
+    """A message that is none."""
+    return Said("?", meaning_digest(value))
+
+
+def text_of(value: Any) -> str:
+    """The value, if it is text."""
+    return value if isinstance(value, str) else ""
+
+
+def mapping(value: Any) -> dict[str, Any]:
+    """The value, if it is an object."""
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,266 @@
+"""The Responses API without I/O: requests read, streams and answers turned into turn events.
+
+Items are read as the messages they mean: reasoning is left out, as frameworks drop or keep it as they like. Calls that
+the agent's side carries out are calls here (`function_call`, `custom_tool_call`, shells, computers, patches); those
+that the provider carries out (web search, code interpreter, …) are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from agentspec.calls import ToolCall, parse_arguments
+from agentspec.events import (
+    FAILED,
+    AnswerBegan,
+    ItemBegan,
+    ReasoningDelta,
+    TextDelta,
+    TurnEnd,
+    TurnEvent,
+)
+from agentspec.sse import SseDecoder
+from agentspec.trajectory import ASSISTANT, SYSTEM, TOOL, USER, Said, call_meaning, content_meaning, meaning_digest
+from agentspec.wire.answers import OpenCalls, dicts, payload_of, usage
+from agentspec.wire.request import NULL, TurnRequest, decode, mapping, message_memo, text_of, tools_memo, unreadable
+
+_OTHER_CALLS = frozenset({"computer_call", "local_shell_call", "shell_call", "apply_patch_call"})
+"""Calls that the agent's side carries out and whose input is no JSON of a function's."""
+_CALLS = _OTHER_CALLS | {"function_call", "custom_tool_call"}
+
+
+class _Body(msgspec.Struct):
+    model: str = ""
+    input: msgspec.Raw = NULL
+    instructions: Any = None
+    tools: msgspec.Raw = NULL
+    tool_choice: Any = None
+    stream: bool | None = False
+    previous_response_id: str | None = None
+    conversation: Any = None
+    background: bool | None = False
+
+
+_body_decoder = msgspec.json.Decoder(_Body)
+_items_decoder = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def read_request(body: bytes) -> TurnRequest:
+    """Read a request's body.
+
+    Raises:
+        RequestError: the body is no JSON (`invalid_json`).
+        msgspec.ValidationError: JSON of another shape; the endpoint should judge it, not we.
+    """
+    request = decode(_body_decoder, body)
+    conversation = request.conversation
+    return TurnRequest(
+        api="responses",
+        model=request.model,
+        said=[*_instructions(request.instructions), *_input(request.input)],
+        tools=_tools(request.tools),
+        may_call=request.tool_choice != "none",
+        stream=bool(request.stream),
+        previous=request.previous_response_id or None,
+        conversation=text_of(conversation.get("id") if isinstance(conversation, dict) else conversation) or None,
+        background=bool(request.background),
+    )
+
+
+def _instructions(instructions: Any) -> list[Said]:
+    return [Said(SYSTEM, meaning_digest([SYSTEM, content_meaning(instructions)]))] if instructions else []
+
+
+def _input(raw: msgspec.Raw) -> list[Said]:
+    if bytes(memoryview(raw)[:1]) != b"[":
+        return read_item({"role": USER, "content": msgspec.json.decode(raw)}) if raw != NULL else []
+    return [said for item in _items_decoder.decode(raw) for said in _items(item)]
+
+
+def read_item(item: Any) -> list[Said]:
+    """What one input item says; nothing for reasoning."""
+    if not isinstance(item, dict):
+        return [unreadable(item)]
+    kind = text_of(item.get("type"))
+    if kind == "reasoning":
+        return []
+    if kind == "message" or (not kind and "role" in item):
+        return [_message(item)]
+    if kind in _CALLS:
+        return [_call(item, kind)]
+    return [_other(item, kind)]
+
+
+def _other(item: dict[str, Any], kind: str) -> Said:
+    if kind == "item_reference":
+        identity = text_of(item.get("id"))
+        return Said(ASSISTANT, meaning_digest(["reference", identity]), refers=frozenset({identity}))
+    if isinstance(item.get("call_id"), str) and kind.endswith("_output"):
+        meaning = ["output", kind, content_meaning(item.get("output"))]
+        return Said(TOOL, meaning_digest(meaning), answers=(item["call_id"],))
+    return Said(ASSISTANT, meaning_digest({k: v for k, v in item.items() if k not in ("id", "status")}))
+
+
+def _message(item: dict[str, Any]) -> Said:
+    role = SYSTEM if item.get("role") == "developer" else text_of(item.get("role"))
+    return Said(role, meaning_digest([role, content_meaning(item.get("content"))]))
+
+
+def _call(item: dict[str, Any], kind: str) -> Said:
+    identity = text_of(item.get("call_id"))
+    made = frozenset({identity} if identity else ())
+    if kind != "function_call":
+        plain = {k: v for k, v in item.items() if k not in ("id", "call_id", "status")}
+        return Said(ASSISTANT, meaning_digest(plain), made=made)
+    text = text_of(item.get("arguments"))
+    name, arguments = item.get("name"), parse_arguments(text)
+    calls = (ToolCall(name, arguments, identity or None),) if isinstance(name, str) and arguments is not None else ()
+    return Said(ASSISTANT, meaning_digest(["call", call_meaning(name, text)]), calls=calls, made=made)
+
+
+def _read_tool(tool: dict[str, Any]) -> Iterable[tuple[str, Mapping[str, Any]]]:
+    if tool.get("type") == "function" and isinstance(tool.get("name"), str):
+        yield tool["name"], mapping(tool.get("parameters"))
+
+
+_items = message_memo(read_item)
+_tools = tools_memo(_read_tool)
+
+
+# Answers
+
+_TEXT = frozenset({"response.output_text.delta", "response.refusal.delta"})
+_REASONING = frozenset({"response.reasoning_text.delta", "response.reasoning_summary_text.delta"})
+_ARGUMENTS = frozenset({"response.function_call_arguments.delta", "response.custom_tool_call_input.delta"})
+_OF_CALLS = _ARGUMENTS | {
+    "response.function_call_arguments.done",
+    "response.output_item.added",
+    "response.output_item.done",
+}
+_LAST = frozenset({"response.completed", "response.incomplete", "response.failed", "response.done"})
+_READ = frozenset({*_TEXT, *_REASONING, *_OF_CALLS, *_LAST, "message", "error", "response.created"})
+
+
+class ResponsesStream:
+    """Turns the bytes of a streamed answer into turn events, several calls interleaved."""
+
+    def __init__(self) -> None:
+        self._sse = SseDecoder()
+        self._calls = OpenCalls()
+        self._began = False
+        self._ended = False
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of an event that is not complete yet."""
+        return self._sse.held_bytes
+
+    def feed(self, chunk: bytes) -> list[TurnEvent]:
+        """Take the next bytes as the endpoint sent them (decompressed) and return what they said."""
+        events: list[TurnEvent] = []
+        for event in self._sse.feed(chunk):
+            if event.event not in _READ:
+                continue
+            payload = payload_of(event.data)
+            if payload is not None:
+                events += self._payload(payload, text_of(payload.get("type")) or event.event)
+        return events
+
+    def finish(self) -> list[TurnEvent]:
+        """The stream is over. A call that is still open then was broken off: it is none."""
+        return self._end(None)
+
+    def _payload(self, payload: dict[str, Any], kind: str) -> list[TurnEvent]:
+        delta = text_of(payload.get("delta"))
+        if kind in _TEXT or kind in _REASONING:
+            return [(TextDelta if kind in _TEXT else ReasoningDelta)(delta)] if delta else []
+        if kind in _OF_CALLS:
+            return self._of_call(payload, kind, delta)
+        if kind in _LAST:
+            return self._last(mapping(payload.get("response")), kind)
+        if kind == "response.created":
+            return self.began(mapping(payload.get("response")))
+        return self._end(FAILED) if kind == "error" else []
+
+    def _of_call(self, payload: dict[str, Any], kind: str, delta: str) -> list[TurnEvent]:
+        key = payload.get("output_index", payload.get("item_id"))
+        if isinstance(key, (list, dict)):
+            return []
+        if kind in _ARGUMENTS:
+            return self._calls.more(key, delta)
+        if kind == "response.function_call_arguments.done":
+            return self._calls.close(key, text_of(payload.get("arguments")))
+        return self.item(key, mapping(payload.get("item")), done=kind == "response.output_item.done")
+
+    def began(self, response: dict[str, Any]) -> list[TurnEvent]:
+        """The answer's id is known."""
+        identity = text_of(response.get("id"))
+        if self._began or not identity:
+            return []
+        self._began = True
+        return [AnswerBegan(identity)]
+
+    def item(self, key: Any, item: dict[str, Any], *, done: bool) -> list[TurnEvent]:
+        """An item of the answer begins, or is complete."""
+        kind, identity = text_of(item.get("type")), text_of(item.get("id"))
+        events: list[TurnEvent] = []
+        if identity and not done:
+            events.append(ItemBegan(identity))
+        name = text_of(item.get("name")) if kind in ("function_call", "custom_tool_call") else ""
+        if kind in _OTHER_CALLS:
+            name = kind
+        if not name:
+            return events
+        free_text = kind != "function_call"
+        events += self._calls.begin(key, name, text_of(item.get("call_id")) or None, free_text=free_text)
+        if done:
+            events += self._calls.close(key, text_of(item.get("arguments")))
+        return events
+
+    def _last(self, response: dict[str, Any], kind: str) -> list[TurnEvent]:
+        if self._ended:
+            return []
+        events = self.began(response)
+        for index, item in enumerate(dicts(response.get("output"))):  # agents act on these, announced or not
+            if not self._calls.knows(index):
+                events += self.item(index, item, done=True)
+        told = mapping(response.get("usage"))
+        if told:
+            events.append(usage(told.get("input_tokens"), told.get("output_tokens")))
+        status = text_of(response.get("status")) or kind.removeprefix("response.")
+        return [*events, *self._end(FAILED if kind == "response.failed" else status)]
+
+    def _end(self, reason: str | None) -> list[TurnEvent]:
+        if self._ended:
+            return []
+        self._ended = True
+        return [*self._calls.end(whole=reason not in (None, FAILED)), TurnEnd(reason)]
+
+
+def read_answer(body: bytes) -> list[TurnEvent]:
+    """The same events, from an answer that was not streamed."""
+    payload = payload_of(body)
+    if payload is None:
+        return []
+    stream = ResponsesStream()
+    events = stream.began(payload)
+    for index, item in enumerate(dicts(payload.get("output"))):
+        events += stream.item(index, item, done=False)
+        events += _texts(item)
+        events += stream.item(index, item, done=True)
+    status = text_of(payload.get("status")) or "completed"
+    return events + stream._last({**payload, "output": []}, f"response.{status}")
+
+
+def _texts(item: dict[str, Any]) -> list[TurnEvent]:
+    """The text and the reasoning of a whole item."""
+    if item.get("type") == "message":
+        texts = [text_of(part.get("text")) or text_of(part.get("refusal")) for part in dicts(item.get("content"))]
+        return [TextDelta(text) for text in texts if text]
+    if item.get("type") == "reasoning":
+        parts = [*dicts(item.get("summary")), *dicts(item.get("content"))]
+        return [ReasoningDelta(text) for part in parts if (text := text_of(part.get("text")))]
+    return []

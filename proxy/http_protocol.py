@@ -1,0 +1,59 @@
+"""uvicorn's HTTP protocol with two things mended: heads without an end, and offers of HTTP/2 that cost the body."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+_END_OF_HEAD = b"\r\n\r\n"
+_OFFER_OF_HTTP2 = re.compile(rb"\r\nupgrade: *h2c(?=\r\n)", re.IGNORECASE)
+"""Java's client sends it with every request; the parser would take what follows for another protocol."""
+
+
+class GuardedHttp(HttpToolsProtocol):
+    """One client's connection."""
+
+    max_header_bytes = 2**16
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._in_head = True
+        self._head_bytes = 0
+
+    def data_received(self, data: bytes) -> None:
+        if self._in_head:
+            if self.transport.is_closing():
+                return
+            self._head_bytes += len(data)
+            if b"h2c" in data:
+                head, end, body = data.partition(_END_OF_HEAD)
+                data = _OFFER_OF_HTTP2.sub(b"", head + end) + body
+        super().data_received(data)
+        if self._in_head and self._head_bytes > self.max_header_bytes:
+            self._refuse()
+
+    def on_headers_complete(self) -> None:
+        self._in_head = False
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._in_head, self._head_bytes = True, 0
+
+    def _refuse(self) -> None:
+        message = f"the request's headers are larger than {self.max_header_bytes} bytes (setting max_header_bytes)"
+        error = {"message": message, "type": "invalid_request_error", "param": None, "code": "headers_too_large"}
+        body = msgspec.json.encode({"error": error})
+        self.transport.write(
+            b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\n"
+            b"content-length: %d\r\nconnection: close\r\n\r\n%s" % (len(body), body)
+        )
+        self.transport.close()
+
+
+def guarded_http(max_header_bytes: int) -> type[GuardedHttp]:
+    """The protocol with this limit."""
+    return type("GuardedHttp", (GuardedHttp,), {"max_header_bytes": max_header_bytes})
