@@ -10,6 +10,7 @@ import logging
 import queue
 import re
 import threading
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -158,26 +159,33 @@ def _tune_sqlite(connection: Any, _record: Any) -> None:
     cursor.close()
 
 
+_GATHER_S = 0.1
+_MAX_BATCH = 2000
+
+
 class SqlLedger:
     """Writes the books."""
 
     def __init__(self, url: str, max_queued: int = 10_000) -> None:
         self._engine = open_engine(url)
-        self._queue: queue.Queue[tuple[str, dict[str, Any]] | None] = queue.Queue(max_queued)
+        self._queue: queue.SimpleQueue[tuple[str, Mapping[str, Any]] | None] = queue.SimpleQueue()
+        self._max_queued = max_queued
+        self._closing = threading.Event()
         self.dropped = 0
         self._thread = threading.Thread(target=self._write_all, name="agentspec-ledger", daemon=True)
         self._thread.start()
 
     def record(self, table: str, row: Mapping[str, Any]) -> None:
-        try:
-            self._queue.put_nowait((table, _clipped(_TABLES[table], row)))
-        except Exception:  # full, or a row that does not fit: the books must never hurt the turn
+        if self._queue.qsize() >= self._max_queued:
             self.dropped += 1
+        else:
+            self._queue.put((table, row))
 
     async def close(self) -> None:
         await asyncio.to_thread(self._close)
 
     def _close(self) -> None:
+        self._closing.set()
         self._queue.put(None)
         self._thread.join(timeout=10.0)
         self._engine.dispose()
@@ -186,17 +194,21 @@ class SqlLedger:
         open_ = True
         while open_:
             batch = [self._queue.get()]
-            while len(batch) < 500 and not self._queue.empty():
+            self._closing.wait(_GATHER_S)  # one transaction for what comes in a row
+            while len(batch) < _MAX_BATCH and not self._queue.empty():
                 batch.append(self._queue.get_nowait())
             open_ = None not in batch
             self._write([row for row in batch if row is not None])
 
-    def _write(self, rows: Sequence[tuple[str, dict[str, Any]]]) -> None:
+    def _write(self, rows: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
         """Write a batch; when that fails row by row, so that one bad row costs no other."""
         try:
+            alike: defaultdict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
+            for name, row in rows:
+                alike[name, *row].append(_clipped(name, row))
             with self._engine.begin() as connection:
-                for name, row in rows:
-                    connection.execute(_TABLES[name].insert(), row)
+                for (name, *_), clipped in alike.items():
+                    connection.execute(_TABLES[name].insert(), clipped)
         except Exception as error:
             if len(rows) > 1 and not isinstance(error, OperationalError):
                 for one in rows:
@@ -206,13 +218,16 @@ class SqlLedger:
             log.warning("the ledger lost %d rows: %s", len(rows), str(error).splitlines()[0])
 
 
-def _clipped(table: sa.Table, row: Mapping[str, Any]) -> dict[str, Any]:
+_LENGTHS = {
+    table.name: {column.name: getattr(column.type, "length", None) for column in table.columns}
+    for table in _TABLES.values()
+}
+
+
+def _clipped(table: str, row: Mapping[str, Any]) -> dict[str, Any]:
     """The row with texts cut to their columns' lengths."""
-    clipped = {}
-    for name, value in row.items():
-        length = getattr(table.c[name].type, "length", None)
-        clipped[name] = value[:length] if isinstance(value, str) and length else value
-    return clipped
+    lengths = _LENGTHS[table]
+    return {name: value[: lengths[name]] if isinstance(value, str) else value for name, value in row.items()}
 
 
 class LedgerReader:

@@ -16,7 +16,18 @@ from collections.abc import Awaitable, Callable
 
 from agentspec import channel
 from agentspec.errors import ApiError, RequestError
-from agentspec.proxy.asgi import ClientGone, Message, Receive, Scope, Send, header, read_body, send_error, send_json
+from agentspec.proxy.asgi import (
+    ClientGone,
+    Message,
+    Receive,
+    Scope,
+    Send,
+    Sending,
+    header,
+    read_body,
+    send_error,
+    send_json,
+)
 from agentspec.proxy.channel_server import serve_channel
 from agentspec.proxy.relay import Client, answer
 from agentspec.proxy.turn import Caller, Deps, serve_turn
@@ -37,8 +48,7 @@ class App:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            scope["headers"] = list(scope["headers"])  # the server adds a body's trailers to its own list
-            await self._http(scope, receive, send)
+            await self._http(scope, receive, Sending(send))
         elif scope["type"] == "websocket":
             await self._websocket(scope, receive, send)
         elif scope["type"] == "lifespan":

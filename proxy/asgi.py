@@ -39,6 +39,21 @@ class ClientGone(Exception):
     """The client left while its request was still being read."""
 
 
+class Sending:
+    """`send`, for which a connection that the server has closed is a client that left."""
+
+    __slots__ = ("_send",)
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+
+    async def __call__(self, message: Message) -> None:
+        try:
+            await self._send(message)
+        except (RuntimeError, OSError) as error:
+            raise ClientGone from error
+
+
 async def read_body(receive: Receive, limit_bytes: int) -> bytes:
     """The whole request body.
 

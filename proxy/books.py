@@ -7,7 +7,6 @@ claim settles it. Whatever else happens (no such call, a write, a fault, time) s
 from __future__ import annotations
 
 import logging
-import secrets
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from agentspec import channel
 from agentspec.averages import Averages
 from agentspec.calls import ToolCall, canonical_json, same_call
 from agentspec.gate import Verdict
+from agentspec.ids import new_id
 from agentspec.protocols import Ledger, Prediction
 from agentspec.proxy.expected import Asked, ExpectedCalls
 from agentspec.proxy.live import Live
@@ -37,7 +37,7 @@ class Bet:
     prediction: Prediction
     verdict: Verdict
     link: RuntimeLink | None
-    id: str = field(default_factory=lambda: secrets.token_hex(8))
+    id: str = field(default_factory=new_id)
     offered_s: float = 0.0
     latency_s: float | None = None
     waited_s: float | None = None

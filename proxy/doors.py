@@ -6,7 +6,6 @@ import hashlib
 import hmac
 import ipaddress
 import secrets
-from urllib.parse import urlsplit
 
 from agentspec.config import Settings
 from agentspec.errors import ConfigError, RequestError
@@ -48,7 +47,7 @@ class Doors:
         if not self._answers_to(host):
             return f"the host {host!r} is not this machine (setting allowed_hosts)"
         origin = (header(headers, b"origin") or "").lower().rstrip("/")
-        if origin and origin not in self._origins and urlsplit(origin).netloc != host:
+        if origin and origin not in self._origins and origin not in (f"http://{host}", f"https://{host}"):
             return f"the page {origin!r} may not ask (setting allowed_origins)"
         return None
 

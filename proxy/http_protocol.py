@@ -1,4 +1,4 @@
-"""uvicorn's HTTP protocol with two things mended: heads without an end, and offers of HTTP/2 that cost the body."""
+"""uvicorn's HTTP protocol, mended: heads without an end, offers of HTTP/2 that cost the body, trailers, pipelines."""
 
 from __future__ import annotations
 
@@ -38,6 +38,12 @@ class GuardedHttp(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._in_head = False
         super().on_headers_complete()
+        self.headers = list(self.headers)  # a body's trailers go here, not into the request's headers
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        for cycle, _ in self.pipeline:  # nobody waits for those that have not begun either
+            cycle.disconnected = True
+        super().connection_lost(exc)
 
     def on_message_complete(self) -> None:
         super().on_message_complete()

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from agentspec.errors import UpstreamError
 from agentspec.protocols import Headers, Upstream, UpstreamRequest, UpstreamResponse
-from agentspec.proxy.asgi import Message, Receive, Send, end_to_end, header, send_error
+from agentspec.proxy.asgi import ClientGone, Message, Receive, Send, end_to_end, header, send_error
 from agentspec.wire.apis import WireApi
 
 log = logging.getLogger("agentspec.relay")
@@ -131,6 +131,8 @@ async def answer(
     try:
         async with watch:
             await relay.run(upstream, request)
+    except ClientGone:
+        return Ended(whole=False)
     except UpstreamError as error:
         if not relay.started:
             await send_error(client.send, error, client.api)

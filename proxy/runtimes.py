@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from agentspec import channel
 from agentspec.effects import ToolSpec
 from agentspec.errors import ConfigError
-from agentspec.wire.request import TurnRequest
+from agentspec.wire.request import Schemas
 
 log = logging.getLogger("agentspec.runtimes")
 
@@ -57,11 +57,10 @@ class RuntimeLink:
             except (ConfigError, ValueError) as error:
                 log.warning("runtime %s: tool %s is left out: %s", self.label, info.name, error)
 
-    def may_run_ahead(self, request: TurnRequest) -> dict[str, ToolSpec]:
+    def may_run_ahead(self, offered: Schemas) -> dict[str, ToolSpec]:
         """The request's tools that this runtime can run ahead."""
-        asked = request.tools
         return {
-            name: held.spec for name, held in self.tools.items() if name in asked and held.spec.effect.may_run_ahead
+            name: held.spec for name, held in self.tools.items() if name in offered and held.spec.effect.may_run_ahead
         }
 
     def writes(self, tool: str) -> bool:
@@ -113,12 +112,11 @@ class Runtimes:
         """The runtime with this id."""
         return self._links.get(identity) if identity else None
 
-    def for_request(self, identity: str | None, tenant: str, request: TurnRequest) -> RuntimeLink | None:
+    def for_request(self, identity: str | None, tenant: str, offered: Schemas) -> RuntimeLink | None:
         """The runtime that holds this request's tools; None where it is unknown or several could be it."""
         if identity is not None:
             return self._links.get(identity)
-        schemas = request.tools
-        fitting = [link for link in self._links.values() if link.tenant == tenant and _holds(link, schemas)]
+        fitting = [link for link in self._links.values() if link.tenant == tenant and _holds(link, offered)]
         return fitting[0] if len(fitting) == 1 else None
 
 

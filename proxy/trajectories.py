@@ -7,7 +7,6 @@ relayed (same calls, same ids). Several such turns: ambiguous, and no bets are p
 
 from __future__ import annotations
 
-import secrets
 from collections import OrderedDict, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,8 +14,9 @@ from typing import Protocol, TypeGuard
 
 from agentspec import trajectory as rules
 from agentspec.calls import ToolCall
+from agentspec.ids import new_id
 from agentspec.trajectory import ASSISTANT, TOOL, Said
-from agentspec.wire.request import TurnRequest
+from agentspec.wire.request import Schemas, TurnRequest
 
 MAX_TURNS = 20_000
 
@@ -62,6 +62,8 @@ class Turn:
     """What later requests may call it by: its answer's id, its conversation."""
     history: Sequence[Said] = ()
     """The whole trajectory up to its answer, where its request need not repeat it."""
+    tools: Schemas = field(default_factory=dict)
+    """The tools that it offers, where later requests need not repeat them."""
     answer: Answer | None = None
     continued: bool = False
 
@@ -112,10 +114,11 @@ class TrajectoryIndex:
         only = parents[0] if len(parents) == 1 else None
         new = said[parents[0].length :] if parents and kept is None else said
         history = _whole(only, new) if only is not None and only.history else said
-        turn = Turn(secrets.token_hex(8), self._name(tenant, session, parents, supersedes), whole, len(said))
+        turn = Turn(new_id(), self._name(tenant, session, parents, supersedes), whole, len(said))
         self._enter(turn)
-        if request.api == "responses":
+        if request.kept:
             turn.history = history
+            turn.tools = only.tools if only is not None and request.same_tools else request.tools
         if request.conversation is not None:
             self.name(turn, tenant, f"conversation {request.conversation}")
         if only is not None:
@@ -150,7 +153,7 @@ class TrajectoryIndex:
             return supersedes.trajectory
         if len(parents) == 1 and not parents[0].continued:
             return parents[0].trajectory
-        return secrets.token_hex(8)
+        return new_id()
 
     def _enter(self, turn: Turn) -> None:
         self._by_prefix[turn.prefix].append(turn)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import secrets
 from dataclasses import dataclass
 
 import msgspec
 
 from agentspec.config import Settings
+from agentspec.ids import new_id
 from agentspec.protocols import Headers, UpstreamRequest
 from agentspec.proxy.asgi import Scope, header, read_body
 from agentspec.proxy.bets import TurnBets
@@ -125,7 +125,8 @@ def _begin(incoming: Incoming, request: TurnRequest, deps: Deps) -> _Speculation
     retry = (header(headers, b"x-stainless-retry-count") or "0") != "0"
     placement = deps.index.place(request, tenant=tenant, session=session, retry=retry)
     entry = placement.turn
-    link = deps.runtimes.for_request(incoming.caller.runtime, tenant, request)
+    tools = entry.tools if request.same_tools else request.tools
+    link = deps.runtimes.for_request(incoming.caller.runtime, tenant, tools)
     _go_on(placement, deps, link)
     live = Live(
         request=request,
@@ -140,7 +141,7 @@ def _begin(incoming: Incoming, request: TurnRequest, deps: Deps) -> _Speculation
         trajectory=entry.trajectory,
         scope=f"{tenant}|{header(headers, b'x-agentspec-scope') or entry.trajectory}",
         tenant=tenant,
-        tools=link.may_run_ahead(request) if link is not None and not placement.ambiguous else {},
+        tools=link.may_run_ahead(tools) if link is not None and not placement.ambiguous else {},
         name_answer=lambda identity: deps.index.name(entry, tenant, answer_name(identity)),
     )
     entry.answer = live
@@ -170,5 +171,5 @@ def hold_reads(deps: Deps, runtime: str | None) -> None:
     """A request of this runtime is relayed whose answer we do not read: it may hold calls that write."""
     link = deps.runtimes.named(runtime)
     if link is not None:
-        link.open_window(secrets.token_hex(8), UNSEEN, deps.settings.write_window_s)
+        link.open_window(new_id(), UNSEEN, deps.settings.write_window_s)
         deps.desk.books.write_relayed(link)

@@ -7,9 +7,11 @@ decompression, no URL re-quoting, no environment proxies, no limit on connection
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections.abc import AsyncIterator
+from contextvars import ContextVar
 from dataclasses import dataclass
-from types import SimpleNamespace
+from typing import Any
 
 import aiohttp
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait_exponential
@@ -47,8 +49,23 @@ class _Use:
     reused: bool = False
 
 
-async def _note_reuse(_session: aiohttp.ClientSession, context: SimpleNamespace, _params: object) -> None:
-    context.trace_request_ctx.reused = True
+_using: ContextVar[_Use] = ContextVar("_using")
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Notes for each request whether its connection had been used before."""
+
+    def __init__(self) -> None:
+        super().__init__(limit=0, ttl_dns_cache=60)
+        self._used: weakref.WeakSet[object] = weakref.WeakSet()
+
+    async def connect(self, *args: Any, **kwargs: Any) -> aiohttp.connector.Connection:
+        connection = await super().connect(*args, **kwargs)
+        if connection.protocol in self._used:
+            _using.get().reused = True
+        elif connection.protocol is not None:
+            self._used.add(connection.protocol)
+        return connection
 
 
 class AiohttpUpstream:
@@ -75,6 +92,7 @@ class AiohttpUpstream:
 
     async def _send(self, request: UpstreamRequest, use: _Use) -> UpstreamResponse:
         session = self._session or self._start()
+        _using.set(use)
         try:
             response = await session.request(
                 request.method,
@@ -83,7 +101,6 @@ class AiohttpUpstream:
                 headers=[(name.decode("latin-1"), _as_text(value)) for name, value in request.headers],
                 allow_redirects=False,
                 skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
-                trace_request_ctx=use,
             )
         except aiohttp.ConnectionTimeoutError as error:
             raise UpstreamError(
@@ -101,11 +118,8 @@ class AiohttpUpstream:
         return _Response(response, self._base)
 
     def _start(self) -> aiohttp.ClientSession:
-        tracing = aiohttp.TraceConfig()
-        tracing.on_connection_reuseconn.append(_note_reuse)
         self._session = aiohttp.ClientSession(
-            trace_configs=[tracing],
-            connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=60),
+            connector=_Connector(),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_LIMIT_S, sock_read=self._silence_limit_s),
             auto_decompress=False,

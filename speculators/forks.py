@@ -28,7 +28,15 @@ OPENING = '{"name": "'
 """A JSON opening for every model: forced into a native XML format, a fork names the right tool 1 time in 20 (SPORK)."""
 
 _NOT_REPEATED = (
-    *("store", "conversation", "previous_response_id", "background", "metadata", "user"),  # would leave a trace
+    *(
+        "store",
+        "conversation",
+        "previous_response_id",
+        "background",
+        "metadata",
+        "user",
+        "thread",
+    ),  # would leave a trace
     *("request_id", "rid"),  # would make the engine take the probe for the turn, and end both at once
     *("stream_options", "n"),
 )
@@ -92,7 +100,7 @@ class ForcedCall:
 
     def request(self, turn: LiveTurn) -> tuple[str, bytes] | None:
         body: dict[str, Any] = msgspec.json.decode(turn.body)
-        if turn.request.conversation is not None or turn.request.background or _thinks(turn, body):
+        if turn.request.background or _cannot_be_forced(turn, body):
             return None
         request = _stateless(body)
         for thinking in ("reasoning_effort", "reasoning", "thinking", "max_completion_tokens"):
@@ -142,10 +150,13 @@ def forks_for(settings: Settings) -> dict[Engine, Continuation | ForcedCall]:
     return {engine: hosted if engine.hosted else Continuation(engine, settings.probe_tokens) for engine in allowed}
 
 
-def _thinks(turn: LiveTurn, body: dict[str, Any]) -> bool:
-    """Whether the API would refuse to force a tool: Anthropic does while the model thinks."""
+def _cannot_be_forced(turn: LiveTurn, body: dict[str, Any]) -> bool:
+    """Whether the endpoint keeps what the probe would have to touch, or refuses: Anthropic forces no thinking model."""
+    if turn.request.conversation is not None:
+        return True
     thinking = body.get("thinking")
-    return turn.request.api == MESSAGES.name and isinstance(thinking, dict) and thinking.get("type") != "disabled"
+    thinks = isinstance(thinking, dict) and thinking.get("type") != "disabled"
+    return turn.request.api == MESSAGES.name and (thinks or turn.request.previous is not None)
 
 
 def _forced(turn: LiveTurn, choice: Any, max_tokens: int) -> dict[str, Any]:

@@ -68,37 +68,31 @@ class OpenCall:
 
 
 class OpenCalls:
-    """The calls of an answer whose API says where each begins and ends, by the API's own key for them."""
+    """The calls of an answer whose API says where each begins and ends, by our own numbers for them."""
 
     def __init__(self) -> None:
-        self._calls: dict[Any, tuple[int, OpenCall]] = {}
+        self._calls: list[OpenCall] = []
 
-    def knows(self, key: Any) -> bool:
-        """Whether this call has begun."""
-        return key in self._calls
+    @property
+    def latest(self) -> int | None:
+        """The call that began last."""
+        return len(self._calls) - 1 if self._calls else None
 
-    def begin(self, key: Any, name: str, identity: str | None, *, free_text: bool = False) -> list[TurnEvent]:
+    def begin(self, name: str, identity: str | None, *, free_text: bool = False) -> tuple[int, list[TurnEvent]]:
         """A call begins; its name is known."""
-        if key in self._calls or not name:
-            return []
         index = len(self._calls)
-        self._calls[key] = (index, OpenCall(identity, name, free_text=free_text))
-        return [CallNamed(index, name, identity)]
+        self._calls.append(OpenCall(identity, name, free_text=free_text))
+        return index, [CallNamed(index, name, identity)]
 
-    def more(self, key: Any, text: str) -> list[TurnEvent]:
-        """More of its arguments."""
-        if key not in self._calls:
-            return []
-        index, call = self._calls[key]
-        return call.more(index, text)
+    def more(self, index: int | None, text: str) -> list[TurnEvent]:
+        """More of a call's arguments."""
+        return self._calls[index].more(index, text) if index is not None else []
 
-    def close(self, key: Any, whole: str | None = None) -> list[TurnEvent]:
+    def close(self, index: int | None, whole: str | None = None) -> list[TurnEvent]:
         """The API says that it is over; `whole`: its arguments once more, for endpoints that send them only here."""
-        if key not in self._calls:
+        if index is None or self._calls[index].done:
             return []
-        index, call = self._calls[key]
-        if call.done:
-            return []
+        call = self._calls[index]
         events: list[TurnEvent] = []
         if whole and not call.arguments:
             events = call.more(index, whole)
@@ -106,7 +100,7 @@ class OpenCalls:
 
     def end(self, *, whole: bool) -> list[TurnEvent]:
         """The answer is over: what is still open ends with it."""
-        still_open = [(index, call) for index, call in self._calls.values() if not call.done]
+        still_open = [(index, call) for index, call in enumerate(self._calls) if not call.done]
         return [call.complete(index, whole=whole) for index, call in still_open]
 
 

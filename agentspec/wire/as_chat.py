@@ -108,6 +108,8 @@ def _item(item: dict[str, Any], messages: list[Chat]) -> None:
 
 
 def _of_messages(body: dict[str, Any]) -> Chat:
+    if body.get("thread"):
+        raise _Untranslatable
     messages: list[Chat] = []
     if body.get("system"):
         messages.append({"role": "system", "content": _text(body["system"])})

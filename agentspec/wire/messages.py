@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from agentspec.calls import ToolCall
-from agentspec.events import FAILED, ReasoningDelta, TextDelta, TurnEnd, TurnEvent
+from agentspec.events import FAILED, AnswerBegan, ReasoningDelta, TextDelta, TurnEnd, TurnEvent
 from agentspec.sse import SseDecoder
 from agentspec.trajectory import ASSISTANT, SYSTEM, TOOL, Said, call_meaning, content_meaning, meaning_digest
 from agentspec.wire.answers import OpenCalls, count, dicts, payload_of, usage
@@ -30,6 +30,7 @@ class _Body(msgspec.Struct):
     tools: msgspec.Raw = NULL
     tool_choice: Any = None
     stream: bool | None = False
+    thread: Any = None
 
 
 _body_decoder = msgspec.json.Decoder(_Body)
@@ -43,7 +44,8 @@ def read_request(body: bytes) -> TurnRequest:
         msgspec.ValidationError: JSON of another shape; the endpoint should judge it, not we.
     """
     request = decode(_body_decoder, body)
-    choice = mapping(request.tool_choice)
+    choice, thread = mapping(request.tool_choice), mapping(request.thread)
+    previous = text_of(thread.get("previous_message_id")) or None
     return TurnRequest(
         api="messages",
         model=request.model,
@@ -51,6 +53,9 @@ def read_request(body: bytes) -> TurnRequest:
         tools=_tools(request.tools),
         may_call=choice.get("type") != "none",
         stream=bool(request.stream),
+        previous=previous,
+        kept=bool(thread),
+        same_tools=previous is not None and request.tools == NULL,
     )
 
 
@@ -123,6 +128,8 @@ class MessagesStream:
     def __init__(self) -> None:
         self._sse = SseDecoder()
         self._calls = OpenCalls()
+        self._blocks: dict[Any, int | None] = {}
+        """The call that began last under an index of the endpoint's; some give every block the same one, or none."""
         self._given: dict[Any, str] = {}
         """Inputs that came whole with the start of their block."""
         self._prompt_tokens = 0
@@ -158,31 +165,35 @@ class MessagesStream:
         if kind == "content_block_start":
             return self._start(key, mapping(payload.get("content_block")))
         if kind == "content_block_stop":
-            return self._calls.close(key, self._given.get(key))
+            return self._calls.close(self._blocks.get(key), self._given.get(key))
         return self._of_message(payload, kind)
 
     def _of_message(self, payload: dict[str, Any], kind: str) -> list[TurnEvent]:
         if kind == "message_start":
-            self._prompt_tokens = _prompt_tokens(mapping(mapping(payload.get("message")).get("usage")))
-        elif kind == "message_delta":
+            message = mapping(payload.get("message"))
+            self._prompt_tokens = _prompt_tokens(mapping(message.get("usage")))
+            return _begun(message)
+        if kind == "message_delta":
             return self._message_delta(payload)
-        elif kind == "message_stop":
+        if kind == "message_stop":
             return self._end(self._reason or "end_turn")
-        elif kind == "error":
-            return self._end(FAILED)
-        return []
+        return self._end(FAILED) if kind == "error" else []
 
     def _start(self, key: Any, block: dict[str, Any]) -> list[TurnEvent]:
-        if block.get("type") != "tool_use":
+        self._blocks[key] = None
+        self._given.pop(key, None)
+        name = text_of(block.get("name")) if block.get("type") == "tool_use" else ""
+        if not name:
             return [TextDelta(text)] if (text := text_of(block.get("text"))) else []
         if isinstance(block.get("input"), dict) and block["input"]:
             self._given[key] = msgspec.json.encode(block["input"]).decode()
-        return self._calls.begin(key, text_of(block.get("name")), text_of(block.get("id")) or None)
+        self._blocks[key], events = self._calls.begin(name, text_of(block.get("id")) or None)
+        return events
 
     def _delta(self, key: Any, delta: dict[str, Any]) -> list[TurnEvent]:
         kind = delta.get("type")
         if kind == "input_json_delta":
-            return self._calls.more(key, text_of(delta.get("partial_json")))
+            return self._calls.more(self._blocks.get(key), text_of(delta.get("partial_json")))
         if kind == "text_delta" and (text := text_of(delta.get("text"))):
             return [TextDelta(text)]
         if kind == "thinking_delta" and (text := text_of(delta.get("thinking"))):
@@ -207,20 +218,24 @@ def read_answer(body: bytes) -> list[TurnEvent]:
     payload = payload_of(body)
     if payload is None or payload.get("type") == "error":
         return []
-    events: list[TurnEvent] = []
+    events = _begun(payload)
     calls = OpenCalls()
-    for index, block in enumerate(dicts(payload.get("content"))):
+    for block in dicts(payload.get("content")):
         if text := text_of(block.get("text")):
             events.append(TextDelta(text))
         elif thinking := text_of(block.get("thinking")):
             events.append(ReasoningDelta(thinking))
-        elif block.get("type") == "tool_use":
-            events += calls.begin(index, text_of(block.get("name")), text_of(block.get("id")) or None)
-            events += calls.close(index, msgspec.json.encode(mapping(block.get("input"))).decode())
+        elif block.get("type") == "tool_use" and (name := text_of(block.get("name"))):
+            index, named = calls.begin(name, text_of(block.get("id")) or None)
+            events += [*named, *calls.close(index, msgspec.json.encode(mapping(block.get("input"))).decode())]
     told = mapping(payload.get("usage"))
     if told:
         events.append(usage(_prompt_tokens(told), told.get("output_tokens")))
     return [*events, TurnEnd(text_of(payload.get("stop_reason")) or "end_turn")]
+
+
+def _begun(message: dict[str, Any]) -> list[TurnEvent]:
+    return [AnswerBegan(identity)] if (identity := text_of(message.get("id"))) else []
 
 
 def _prompt_tokens(told: dict[str, Any]) -> int:

@@ -40,6 +40,8 @@ class TurnRequest:
         previous: id of the answer that it continues, kept by the endpoint.
         conversation: id of the conversation that it continues, kept by the endpoint.
         background: whether the endpoint answers later, to another request.
+        kept: whether the endpoint keeps the answer, so that later requests need not repeat it.
+        same_tools: whether it leaves its tools out because the endpoint knows them from before.
     """
 
     api: str
@@ -51,6 +53,8 @@ class TurnRequest:
     previous: str | None = None
     conversation: str | None = None
     background: bool = False
+    kept: bool = False
+    same_tools: bool = False
 
 
 def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:

@@ -42,6 +42,7 @@ class _Body(msgspec.Struct):
     previous_response_id: str | None = None
     conversation: Any = None
     background: bool | None = False
+    store: bool | None = None
 
 
 _body_decoder = msgspec.json.Decoder(_Body)
@@ -67,6 +68,7 @@ def read_request(body: bytes) -> TurnRequest:
         previous=request.previous_response_id or None,
         conversation=text_of(conversation.get("id") if isinstance(conversation, dict) else conversation) or None,
         background=bool(request.background),
+        kept=request.store is not False,
     )
 
 
@@ -150,6 +152,8 @@ class ResponsesStream:
     def __init__(self) -> None:
         self._sse = SseDecoder()
         self._calls = OpenCalls()
+        self._known: dict[tuple[str, Any], int] = {}
+        """Calls by their item's id, their own id and their place; some endpoints give all items the same place."""
         self._began = False
         self._ended = False
 
@@ -186,14 +190,20 @@ class ResponsesStream:
         return self._end(FAILED) if kind == "error" else []
 
     def _of_call(self, payload: dict[str, Any], kind: str, delta: str) -> list[TurnEvent]:
-        key = payload.get("output_index", payload.get("item_id"))
-        if isinstance(key, (list, dict)):
-            return []
+        place = payload.get("output_index")
+        if kind.startswith("response.output_item."):
+            return self.item(place, mapping(payload.get("item")), done=kind.endswith("done"))
+        index = self._find(item=payload.get("item_id"), place=place)
+        if index is None and place is None and "item_id" not in payload:
+            index = self._calls.latest
         if kind in _ARGUMENTS:
-            return self._calls.more(key, delta)
-        if kind == "response.function_call_arguments.done":
-            return self._calls.close(key, text_of(payload.get("arguments")))
-        return self.item(key, mapping(payload.get("item")), done=kind == "response.output_item.done")
+            return self._calls.more(index, delta)
+        return self._calls.close(index, text_of(payload.get("arguments")))
+
+    def _find(self, **told: Any) -> int | None:
+        """The call that is known by the first of these."""
+        keys = [(how, name) for how, name in told.items() if isinstance(name, (str, int)) and name != ""]
+        return next((self._known[key] for key in keys if key in self._known), None)
 
     def began(self, response: dict[str, Any]) -> list[TurnEvent]:
         """The answer's id is known."""
@@ -203,7 +213,7 @@ class ResponsesStream:
         self._began = True
         return [AnswerBegan(identity)]
 
-    def item(self, key: Any, item: dict[str, Any], *, done: bool) -> list[TurnEvent]:
+    def item(self, place: Any, item: dict[str, Any], *, done: bool) -> list[TurnEvent]:
         """An item of the answer begins, or is complete."""
         kind, identity = text_of(item.get("type")), text_of(item.get("id"))
         events: list[TurnEvent] = []
@@ -214,19 +224,22 @@ class ResponsesStream:
             name = kind
         if not name:
             return events
-        free_text = kind != "function_call"
-        events += self._calls.begin(key, name, text_of(item.get("call_id")) or None, free_text=free_text)
-        if done:
-            events += self._calls.close(key, text_of(item.get("arguments")))
-        return events
+        call_id = text_of(item.get("call_id"))
+        index = self._find(item=identity, call=call_id, **({} if identity or call_id or not done else {"place": place}))
+        if index is None:
+            index, named = self._calls.begin(name, call_id or None, free_text=kind != "function_call")
+            events += named
+        for key in (("item", identity), ("call", call_id), ("place", place)):
+            if isinstance(key[1], int) or (isinstance(key[1], str) and key[1]):
+                self._known[key] = index
+        return events + (self._calls.close(index, text_of(item.get("arguments"))) if done else [])
 
     def _last(self, response: dict[str, Any], kind: str) -> list[TurnEvent]:
         if self._ended:
             return []
         events = self.began(response)
-        for index, item in enumerate(dicts(response.get("output"))):  # agents act on these, announced or not
-            if not self._calls.knows(index):
-                events += self.item(index, item, done=True)
+        for item in dicts(response.get("output")):  # agents act on these, announced or not
+            events += self.item(None, item, done=True)
         told = mapping(response.get("usage"))
         if told:
             events.append(usage(told.get("input_tokens"), told.get("output_tokens")))

@@ -123,6 +123,30 @@ HEADERS = (
 )
 
 
+TAME_METHODS = ("GET", "POST", "POST", "POST", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH")
+TAME_PATHS = tuple(path for path in PATHS if path.startswith("/") and "#" not in path and path.isascii())
+TAME_HEADERS = tuple(
+    line
+    for line in HEADERS
+    if not line.startswith(("transfer-", "content-length", "bad", ":", "x folded", "host", "expect", "connection: up"))
+)
+
+
+def a_tame_request(chance: random.Random) -> bytes:
+    """A request without a fault of form: whatever it says, it has a right to an answer."""
+    lines = [f"{chance.choice(TAME_METHODS)} {chance.choice(TAME_PATHS)} HTTP/1.1", "host: 127.0.0.1"]
+    lines += chance.sample(TAME_HEADERS, chance.choice((0, 0, 1, 2, 4)))
+    body = a_body(chance)
+    if chance.random() < 0.6:
+        lines.append(f"content-length: {len(body)}")
+    else:
+        lines.append("transfer-encoding: chunked")
+        size = chance.choice((1, 7, 100, 4096))
+        parts = [body[at : at + size] for at in range(0, len(body), size)]
+        body = b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts) + b"0\r\n\r\n"
+    return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body
+
+
 def a_request(chance: random.Random) -> bytes:
     """One request as a client may send it, or as none should."""
     lines = [f"{chance.choice(METHODS)} {chance.choice(PATHS)} HTTP/1.{chance.choice('11110')}", "host: 127.0.0.1"]
@@ -183,15 +207,20 @@ class Log(logging.Handler):
 
 
 async def try_case(port: int, seed: int, found: Found) -> None:
-    """One connection with one to three requests, in pieces; then the client closes its side."""
+    """One connection: a tame request that must be answered, or one to three wild ones that must come to an end."""
     chance = random.Random(seed)
-    raw = b"".join(a_request(chance) for _ in range(chance.choice((1, 1, 1, 2, 3))))
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    tame = chance.random() < 0.5
+    raw = a_tame_request(chance) if tame else b"".join(a_request(chance) for _ in range(chance.choice((1, 1, 2, 3))))
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=2**20)
     try:
         async with asyncio.timeout(PATIENCE_S):
-            got = await converse(reader, writer, raw, chance)
+            got = await (ask(reader, writer, raw, chance) if tame else converse(reader, writer, raw, chance))
     except TimeoutError:
         found.faults.append(f"seed {seed}: neither answered nor closed within {PATIENCE_S:g} s: {raw[:500]!r}")
+        return
+    except (asyncio.IncompleteReadError, OSError) as error:
+        if tame:
+            found.faults.append(f"seed {seed}: no answer but {error!r} to {raw[:500]!r}")
         return
     finally:
         writer.transport.abort()
@@ -199,29 +228,37 @@ async def try_case(port: int, seed: int, found: Found) -> None:
     for part in got.split(b"HTTP/1.1 ")[1:]:
         status = part[:3].decode("latin-1")
         found.statuses[status] += 1
-        if status == "500":
+        if status.startswith("5"):
             found.faults.append(f"seed {seed}: {part[:300]!r} for {raw[:500]!r}")
+
+
+async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, raw: bytes, chance: random.Random) -> bytes:
+    """Send in two pieces and wait for the answer's head; leave before its body, or after some of it."""
+    cut = chance.randrange(len(raw) + 1)
+    for piece in (raw[:cut], raw[cut:]):
+        writer.write(piece)
+        await asyncio.sleep(0)
+    head = await reader.readuntil(b"\r\n\r\n")
+    return head + (await reader.read(2**16) if chance.random() < 0.5 and not head.endswith(b": 0\r\n\r\n") else b"")
 
 
 async def converse(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, raw: bytes, chance: random.Random
 ) -> bytes:
-    """Send in pieces, stop sending, read what comes until the other side closes."""
-    with contextlib.suppress(OSError):
-        cut = chance.randrange(len(raw) + 1)
-        for piece in (raw[:cut], raw[cut:]):
-            writer.write(piece)
-            await writer.drain()
-            if chance.random() < 0.5:
-                await asyncio.sleep(0)
-        if chance.random() < 0.1:
-            return b""  # gone without a word
-        if chance.random() < 0.5:
-            async with asyncio.timeout(0.02):
-                return await reader.read(2**20)
-        writer.write_eof()
-        return await reader.read()
-    return b""
+    """Send in two pieces, stop sending at once or a little later, read what comes until the other side closes."""
+    cut = chance.randrange(len(raw) + 1)
+    for piece in (raw[:cut], raw[cut:]):
+        writer.write(piece)
+        await asyncio.sleep(0)
+    if chance.random() < 0.1:
+        return b""  # gone without a word
+    got = b""
+    if chance.random() < 0.5:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.05):
+                got = await reader.read(2**20)
+    writer.write_eof()
+    return got + await reader.read()
 
 
 async def storm(port: int, first_seed: int, seconds: float, limit: int, found: Found) -> None:

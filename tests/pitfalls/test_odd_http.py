@@ -84,18 +84,6 @@ async def test_a_request_of_two_lengths_does_not_become_two_requests(
     assert [seen.path for seen in endpoint.seen if "smuggled" in seen.path] == []
 
 
-async def test_a_client_of_http_1_0_gets_a_body_without_chunks(endpoint: Any, proxy: Any, dialect: Dialect) -> None:
-    endpoint.answer = streams(b"data: 1\n\n", b"data: 2\n\n")
-    body = dialect.request()
-    wire = await proxy.connect()
-    wire.writer.write(
-        f"POST {dialect.path} HTTP/1.0\r\nhost: 127.0.0.1\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body
-    )
-    head, _, rest = (await soon(wire.rest())).partition(b"\r\n\r\n")
-    assert b"chunked" not in head
-    assert rest == b"data: 1\n\ndata: 2\n\n"
-
-
 @pytest.mark.parametrize("status", [204, 304])
 async def test_an_answer_without_a_body_leaves_the_connection_in_order(endpoint: Any, proxy: Any, status: int) -> None:
     async def answer(exchange: Any) -> None:
