@@ -1,9 +1,10 @@
 """agentspec: runs an agent's next tool call ahead of time, without changing what the agent does.
 
-Three names are all a user's code needs; they are imported on first use, so `import agentspec` stays cheap:
+Four names are all a user's code needs; they are imported on first use, so `import agentspec` stays cheap:
 
 * `speculate`: declare a tool that may run ahead (`agentspec.tools_sandbox.declare`)
 * `connect`: open a runtime in the agent's process (`agentspec.tools_sandbox.connect`)
+* `embedded`: the same without a server (`agentspec.proxy.embedded`)
 * `ProxyTransport`: an httpx transport that goes straight to the endpoint when the proxy is gone
 """
 
@@ -18,17 +19,19 @@ if (_CHECKOUT / "pyproject.toml").exists() and (_CHECKOUT / "tools_sandbox").is_
     __path__.append(str(_CHECKOUT))  # in a checkout the packages lie beside this folder, in a wheel inside it
 
 if TYPE_CHECKING:
+    from agentspec.proxy.embedded import embedded as embedded
     from agentspec.tools_sandbox.connect import connect as connect
     from agentspec.tools_sandbox.declare import speculate as speculate
     from agentspec.tools_sandbox.transport import ProxyTransport as ProxyTransport
 
 _PUBLIC = {
     "connect": "agentspec.tools_sandbox.connect",
+    "embedded": "agentspec.proxy.embedded",
     "speculate": "agentspec.tools_sandbox.declare",
     "ProxyTransport": "agentspec.tools_sandbox.transport",
 }
 
-__all__ = ["ProxyTransport", "connect", "speculate"]
+__all__ = ["ProxyTransport", "connect", "embedded", "speculate"]
 __version__ = "0.1.0"
 
 

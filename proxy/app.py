@@ -45,6 +45,7 @@ class App:
     def __init__(self, deps: Deps, close: Callable[[], Awaitable[None]]) -> None:
         self._deps = deps
         self._close = close
+        self._sweeper: asyncio.Task[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -105,18 +106,25 @@ class App:
         await _use_http(scope, send)
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
-        sweeper: asyncio.Task[None] | None = None
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
-                sweeper = asyncio.create_task(self._sweep())
+                await self.start()
                 await send({"type": "lifespan.startup.complete"})
             elif message["type"] == "lifespan.shutdown":
-                if sweeper is not None:
-                    sweeper.cancel()
-                await self._close()
+                await self.stop()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
+
+    async def start(self) -> None:
+        """Begin what goes on beside the requests."""
+        self._sweeper = asyncio.create_task(self._sweep())
+
+    async def stop(self) -> None:
+        """End it, and let go of endpoints and ledger."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        await self._close()
 
     async def _sweep(self) -> None:
         while True:

@@ -7,12 +7,13 @@ import queue
 import random
 import threading
 import time
+from collections.abc import Callable
+from typing import Any, Protocol
 from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 from websockets.exceptions import WebSocketException
 from websockets.sync.client import connect as ws_connect
-from websockets.sync.connection import Connection
 
 from agentspec import channel
 from agentspec.tools_sandbox.runtime import Runtime
@@ -25,16 +26,43 @@ _CROWDED = 1024
 _MAX_FRAME_BYTES = 16 * 2**20
 
 
+class Socket(Protocol):
+    """An open channel. Closing it ends a `recv` that waits."""
+
+    def send(self, message: str, /) -> None:
+        """Send one frame."""
+        ...
+
+    def recv(self, timeout: float | None = None) -> str | bytes:
+        """The next frame.
+
+        Raises:
+            TimeoutError: none came in time.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close it."""
+        ...
+
+    def __enter__(self) -> Any: ...
+
+    def __exit__(self, *raised: Any) -> None: ...
+
+
+Dial = Callable[[], Socket]
+"""Opens a channel; raises OSError where nobody answers."""
+
+
 class ChannelClient:
     """Keeps the channel between one runtime and the proxy open; a `Link` for the runtime."""
 
-    def __init__(self, proxy_url: str, identity: str, runtime: Runtime, api_key: str | None = None) -> None:
-        self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
-        self._url = _websocket_url(proxy_url)
+    def __init__(self, dial: Dial, identity: str, runtime: Runtime) -> None:
+        self._dial = dial
         self._identity = identity
         self._runtime = runtime
         self._outbox: queue.Queue[channel.FromRuntime | None] = queue.Queue(maxsize=4096)
-        self._socket: Connection | None = None
+        self._socket: Socket | None = None
         self._welcomed = threading.Event()
         self._closing = threading.Event()
         self.upstream = ""
@@ -83,12 +111,12 @@ class ChannelClient:
         while not self._closing.is_set():
             began = time.monotonic()
             try:
-                with self._connect() as socket:
+                with self._dial() as socket:
                     self._serve(socket)
             except (OSError, WebSocketException, TimeoutError) as error:
                 if not told and not self._closing.is_set():
                     told = True
-                    log.warning("no proxy at %s (%s): tools run plainly until it is back", self._url, error)
+                    log.warning("no proxy (%s): tools run plainly until it is back", error)
             except Exception:
                 log.exception("the channel broke")
             self._lost()
@@ -97,12 +125,7 @@ class ChannelClient:
             self._closing.wait(pause_s * random.uniform(0.5, 1.0))
             pause_s = min(_MAX_PAUSE_S, pause_s * 2)
 
-    def _connect(self) -> Connection:
-        return ws_connect(
-            self._url, additional_headers=self._headers, max_size=_MAX_FRAME_BYTES, open_timeout=5.0, proxy=None
-        )
-
-    def _serve(self, socket: Connection) -> None:
+    def _serve(self, socket: Socket) -> None:
         self._socket = socket
         socket.send(channel.encode(self._runtime.hello(self._identity)))
         sender = threading.Thread(target=self._send_all, args=(socket,), name="agentspec-channel-out", daemon=True)
@@ -131,7 +154,7 @@ class ChannelClient:
         else:
             self._runtime.receive(message)
 
-    def _send_all(self, socket: Connection) -> None:
+    def _send_all(self, socket: Socket) -> None:
         while (message := self._outbox.get()) is not None:
             try:
                 socket.send(channel.encode(message))
@@ -148,7 +171,17 @@ class ChannelClient:
         self._runtime.lost()
 
 
-def _websocket_url(proxy_url: str) -> str:
+def dial_proxy(proxy_url: str, api_key: str | None) -> Dial:
+    """Opens the channel to a proxy on the network."""
     parts = urlsplit(proxy_url)
     scheme = "wss" if parts.scheme == "https" else "ws"
-    return urlunsplit((scheme, parts.netloc, channel.PATH, "", ""))
+    url = urlunsplit((scheme, parts.netloc, channel.PATH, "", ""))
+    headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+
+    def dial() -> Socket:
+        try:
+            return ws_connect(url, additional_headers=headers, max_size=_MAX_FRAME_BYTES, open_timeout=5.0, proxy=None)
+        except (OSError, WebSocketException, TimeoutError) as error:
+            raise ConnectionError(f"{url}: {error}") from error
+
+    return dial

@@ -10,18 +10,18 @@ import os
 import secrets
 import weakref
 from collections.abc import Callable, Iterable
+from types import ModuleType
 from typing import Any
 from urllib.parse import urlsplit
 
-import httpx
-
 from agentspec.errors import ConfigError
-from agentspec.tools_sandbox.channel_client import ChannelClient
+from agentspec.tools_sandbox.channel_client import ChannelClient, Dial, dial_proxy
 from agentspec.tools_sandbox.declare import declared
+from agentspec.tools_sandbox.http_libraries import http_library, transport_class
 from agentspec.tools_sandbox.runtime import Runtime
 from agentspec.tools_sandbox.tier_thread import ThreadTier
 from agentspec.tools_sandbox.tool import snapshot
-from agentspec.tools_sandbox.transport import AsyncProxyTransport, ProxyTransport, Route
+from agentspec.tools_sandbox.transport import AsyncWay, Route, SyncWay
 
 RUNTIME_HEADER = "x-agentspec-runtime"
 
@@ -54,8 +54,11 @@ class Connection:
 
     def _open(self) -> ChannelClient:
         self._id = secrets.token_urlsafe(24)
-        self._channel = ChannelClient(self._proxy_url, self._id, self._runtime, self._api_key)
+        self._channel = ChannelClient(self._dial(), self._id, self._runtime)
         return self._channel
+
+    def _dial(self) -> Dial:
+        return dial_proxy(self._proxy_url, self._api_key)
 
     def _ensure(self) -> ChannelClient:
         return self._channel if self._channel is not None or self._closed else self._open()  # type: ignore[return-value]
@@ -65,6 +68,11 @@ class Connection:
         """The base URL for the agent's client; it names this runtime, so treat it like a password."""
         self._ensure()
         return f"{self._proxy_url}/r/{self._id}/v1"
+
+    @property
+    def anthropic_base_url(self) -> str:
+        """The same for clients that add the `/v1` themselves, as Anthropic's do."""
+        return self.base_url.removesuffix("/v1")
 
     @property
     def headers(self) -> dict[str, str]:
@@ -81,14 +89,26 @@ class Connection:
         """Wait until the proxy has welcomed this runtime; False when it did not in time."""
         return self._ensure().wait(timeout_s)
 
-    def http_client(self, **options: Any) -> httpx.Client:
-        """An httpx client for the openai SDK that goes straight to the endpoint when the proxy is gone."""
-        return httpx.Client(transport=ProxyTransport(self._route), timeout=options.pop("timeout", 600.0), **options)
+    def http_client(self, library: str | None = None, **options: Any) -> Any:
+        """An HTTP client for an SDK that goes straight to the endpoint when the proxy is gone.
 
-    def async_http_client(self, **options: Any) -> httpx.AsyncClient:
+        Args:
+            library: `httpx` or `httpx2`; by default the one that the installed SDKs (openai, anthropic) ask for.
+            options: as for the library's `Client`.
+        """
+        http = http_library(library)
+        return http.Client(transport=self._transport(http), timeout=options.pop("timeout", 600.0), **options)
+
+    def async_http_client(self, library: str | None = None, **options: Any) -> Any:
         """The same for asyncio."""
-        transport = AsyncProxyTransport(self._route)
-        return httpx.AsyncClient(transport=transport, timeout=options.pop("timeout", 600.0), **options)
+        http = http_library(library)
+        return http.AsyncClient(transport=self._async_transport(http), timeout=options.pop("timeout", 600.0), **options)
+
+    def _transport(self, http: ModuleType) -> Any:
+        return transport_class(SyncWay, http)(self._route)
+
+    def _async_transport(self, http: ModuleType) -> Any:
+        return transport_class(AsyncWay, http)(self._route)
 
     def _route(self) -> Route:
         channel = self._ensure()

@@ -1,4 +1,7 @@
-"""httpx transports that go through the proxy while it is there and straight to the endpoint when it is not."""
+"""Transports that go through the proxy while it is there and straight to the endpoint when it is not.
+
+`SyncWay` and `AsyncWay` are of no HTTP library's; `transport_class` makes them httpx's or httpx2's.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ import httpx
 
 log = logging.getLogger("agentspec.transport")
 
-_GONE = (httpx.ConnectError, httpx.ConnectTimeout, httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)
+_GONE = ("ConnectError", "ConnectTimeout", "RemoteProtocolError", "ReadError", "WriteError")
 """What a request ends in, before any answer, when the proxy is away or dies."""
 
 _AVOID_S = 2.0
@@ -30,18 +33,20 @@ class Route:
 class _Chooser:
     """Rewrites a request for one of the two ways and remembers that the proxy was away."""
 
-    def __init__(self, route: Callable[[], Route]) -> None:
+    def __init__(self, http: Any, route: Callable[[], Route]) -> None:
+        self._http = http
         self._route = route
         self._avoid_until_s = 0.0
+        self.gone: tuple[type[Exception], ...] = tuple(getattr(http, name) for name in _GONE)
 
-    def proxied(self, request: httpx.Request) -> httpx.Request | None:
+    def proxied(self, request: Any) -> Any | None:
         """The request for the proxy, None while that is being avoided."""
         route = self._route()
         if route.endpoint and time.monotonic() < self._avoid_until_s:
             return None
-        return _at(request, route.proxy)
+        return self._at(request, route.proxy)
 
-    def direct(self, request: httpx.Request, error: Exception | None) -> httpx.Request:
+    def direct(self, request: Any, error: Exception | None) -> Any:
         """The request for the endpoint.
 
         Raises:
@@ -53,58 +58,71 @@ class _Chooser:
         if error is not None:
             log.warning("the proxy is gone (%s): going straight to the endpoint", error)
             self._avoid_until_s = time.monotonic() + _AVOID_S
-        return _at(request, route.endpoint)
+        return self._at(request, route.endpoint)
+
+    def _at(self, request: Any, base: str) -> Any:
+        """The same request under another base URL: what follows `/v1` is kept."""
+        _, found, rest = request.url.raw_path.partition(b"/v1")
+        url = self._http.URL(base)
+        url = url.copy_with(raw_path=url.raw_path.rstrip(b"/") + (rest if found else b""))
+        headers = [(b"host", url.netloc), *((k, v) for k, v in request.headers.raw if k.lower() != b"host")]
+        extensions = request.extensions
+        return self._http.Request(request.method, url, headers=headers, stream=request.stream, extensions=extensions)
 
 
-def _at(request: httpx.Request, base: str) -> httpx.Request:
-    """The same request under another base URL: what follows `/v1` is kept."""
-    _, found, rest = request.url.raw_path.partition(b"/v1")
-    url = httpx.URL(base)
-    tail = rest if found else b""
-    url = url.copy_with(raw_path=url.raw_path.rstrip(b"/") + tail)
-    headers = [(b"host", url.netloc), *((k, v) for k, v in request.headers.raw if k.lower() != b"host")]
-    return httpx.Request(request.method, url, headers=headers, stream=request.stream, extensions=request.extensions)
+class SyncWay:
+    """A transport for clients that block. `inner` does the sending (default: the library's own)."""
 
+    http: Any = httpx
 
-class ProxyTransport(httpx.BaseTransport):
-    """For `httpx.Client`. `inner` does the sending (default: an `httpx.HTTPTransport`)."""
+    def __init__(self, route: Callable[[], Route], inner: Any = None) -> None:
+        self._chooser = _Chooser(self.http, route)
+        self._inner = inner or self.http.HTTPTransport(trust_env=False)
 
-    def __init__(self, route: Callable[[], Route], inner: httpx.BaseTransport | None = None) -> None:
-        self._chooser = _Chooser(route)
-        self._inner = inner or httpx.HTTPTransport(trust_env=False)
-
-    def handle_request(self, request: httpx.Request) -> httpx.Response:
+    def handle_request(self, request: Any) -> Any:
+        """Send a request one way or the other."""
         error: Exception | None = None
         proxied = self._chooser.proxied(request)
         if proxied is not None:
             try:
                 return self._inner.handle_request(proxied)
-            except _GONE as gone:
+            except self._chooser.gone as gone:
                 error = gone
         return self._inner.handle_request(self._chooser.direct(request, error))
 
     def close(self) -> None:
+        """Close the connections."""
         self._inner.close()
 
 
-class AsyncProxyTransport(httpx.AsyncBaseTransport):
-    """For `httpx.AsyncClient`."""
+class AsyncWay:
+    """The same for clients that do not."""
 
-    def __init__(self, route: Callable[[], Route], inner: httpx.AsyncBaseTransport | None = None) -> None:
-        self._chooser = _Chooser(route)
-        self._inner: Any = inner or httpx.AsyncHTTPTransport(trust_env=False)
+    http: Any = httpx
 
-    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+    def __init__(self, route: Callable[[], Route], inner: Any = None) -> None:
+        self._chooser = _Chooser(self.http, route)
+        self._inner = inner or self.http.AsyncHTTPTransport(trust_env=False)
+
+    async def handle_async_request(self, request: Any) -> Any:
+        """Send a request one way or the other."""
         error: Exception | None = None
         proxied = self._chooser.proxied(request)
         if proxied is not None:
             try:
-                response: httpx.Response = await self._inner.handle_async_request(proxied)
-                return response
-            except _GONE as gone:
+                return await self._inner.handle_async_request(proxied)
+            except self._chooser.gone as gone:
                 error = gone
-        response = await self._inner.handle_async_request(self._chooser.direct(request, error))
-        return response
+        return await self._inner.handle_async_request(self._chooser.direct(request, error))
 
     async def aclose(self) -> None:
+        """Close the connections."""
         await self._inner.aclose()
+
+
+class ProxyTransport(SyncWay, httpx.BaseTransport):
+    """For `httpx.Client`. `inner` does the sending (default: an `httpx.HTTPTransport`)."""
+
+
+class AsyncProxyTransport(AsyncWay, httpx.AsyncBaseTransport):
+    """For `httpx.AsyncClient`."""

@@ -146,7 +146,7 @@ def _client_through(runtime: Connection, session: str) -> openai.OpenAI:
         api_key="none",
         max_retries=0,
         default_headers={"x-agentspec-session": session, "x-agentspec-scope": SCOPE},
-        http_client=runtime.http_client(),  # type: ignore[arg-type]  # newer SDKs name httpx2 only, and take both
+        http_client=runtime.http_client(),
     )
 
 

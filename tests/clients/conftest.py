@@ -54,7 +54,7 @@ def start_proxy(tmp_path: Path) -> Iterator[StartProxy]:
 
 
 @pytest.fixture(params=NAMES)
-def way(request: pytest.FixtureRequest, proxy: Serving, upstream: Upstream) -> Iterator[Way]:
+def way(request: pytest.FixtureRequest, proxy: Serving, upstream: Upstream, tmp_path: Path) -> Iterator[Way]:
     """Each way but the straight one; a module that needs only some parametrizes it."""
     if request.param == "proxy":
         yield Way("proxy", proxy.root)
@@ -62,7 +62,7 @@ def way(request: pytest.FixtureRequest, proxy: Serving, upstream: Upstream) -> I
     if request.param == "runtime":
         runtime: Any = agentspec.connect(proxy.root, tools=(), api_key="k-1", wait_s=5.0)
     else:
-        runtime = agentspec.embedded(f"{upstream.root}/v1")  # type: ignore[attr-defined]
+        runtime = agentspec.embedded(f"{upstream.root}/v1", tools=(), database=f"sqlite:///{tmp_path}/ledger.sqlite3")
     try:
         yield Way(request.param, runtime.base_url.removesuffix("/v1"), runtime)
     finally:

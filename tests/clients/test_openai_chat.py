@@ -86,7 +86,8 @@ def test_a_streamed_raw_response_carries_the_endpoints_headers(both: Both) -> No
     def raw(way: Way) -> Any:
         create = {**ASK, **STREAMED}
         with way.openai() as client, client.chat.completions.with_streaming_response.create(**create) as response:
-            return sorted(response.headers.items()), list(response.iter_lines())
+            headers = sorted(pair for pair in response.headers.items() if pair[0] != "transfer-encoding")
+            return headers, list(response.iter_lines())
 
     headers, lines = both.same(raw, [Text("Hi.")])
     assert ("x-request-id", "req_openai_0") in headers

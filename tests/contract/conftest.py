@@ -10,12 +10,11 @@ from typing import Any
 import openai
 import pytest
 
-import agentspec
 from agentspec.calls import ToolCall
 from agentspec.tools_sandbox.connect import Connection
 from tests.contract.scripted import Endpoint, Gate, asks_for
 from tests.contract.shop import GUESS, Shop
-from tests.contract.support import Agent, Guesses, Proxy, undeclared
+from tests.contract.support import Agent, EmbeddedProxy, Guesses, Proxy, undeclared
 
 
 @pytest.fixture(scope="session")
@@ -38,11 +37,18 @@ def cleanup() -> Iterator[ExitStack]:
 
 
 @pytest.fixture
-def start(endpoint: Endpoint, tmp_path: Path, cleanup: ExitStack) -> Callable[..., Proxy]:
+def way(request: pytest.FixtureRequest) -> str:
+    """How the engine is reached: "served" by a proxy, or "embedded" in this process (modules ask for both)."""
+    return getattr(request, "param", "served")
+
+
+@pytest.fixture
+def start(endpoint: Endpoint, tmp_path: Path, cleanup: ExitStack, way: str) -> Callable[..., Proxy]:
     """start(*speculators, **settings): a proxy before the endpoint."""
 
     def started(*speculators: Any, **settings: Any) -> Proxy:
-        proxy = Proxy(endpoint.url, f"sqlite:///{tmp_path / 'ledger.sqlite3'}", speculators, **settings)
+        kind = EmbeddedProxy if way == "embedded" else Proxy
+        proxy = kind(endpoint.url, f"sqlite:///{tmp_path / 'ledger.sqlite3'}", speculators, **settings)
         cleanup.callback(proxy.stop)
         return proxy
 
@@ -54,7 +60,7 @@ def join(cleanup: ExitStack) -> Callable[..., Connection]:
     """join(proxy, *tools): this process as a runtime with these tools."""
 
     def joined(proxy: Proxy, *tools: Any) -> Connection:
-        runtime = agentspec.connect(proxy.url, tools=tools, api_key="k", wait_s=5.0)
+        runtime = proxy.join(tools)
         cleanup.callback(runtime.close)
         assert runtime.connected
         return runtime

@@ -9,12 +9,16 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import openai
+import pytest
 
+import agentspec
 from agentspec.calls import ToolCall
 from agentspec.config import Settings
 from agentspec.memory.ledger import LedgerReader
 from agentspec.protocols import LiveTurn, Offer, Prediction
+from agentspec.proxy.embedded import Embedded, Engine
 from agentspec.proxy.wiring import build
+from agentspec.tools_sandbox.connect import Connection
 from agentspec.tools_sandbox.declare import declared
 from tests.contract.scripted import Serving, eventually
 
@@ -34,6 +38,10 @@ class Guesses:
                 offer(Prediction(found, f"{self.name}-{next(_numbers)}", 0.99, 0.99))
 
 
+BOTH_WAYS = pytest.mark.parametrize("way", ["served", "embedded"], indirect=True)
+"""For modules whose tests hold with a proxy as well as with the engine in the agent's process."""
+
+
 class Proxy:
     """The real proxy on loopback, with speculators of the test's own and a ledger to read."""
 
@@ -41,13 +49,20 @@ class Proxy:
         self, endpoint: str, database: str, speculators: Iterable[Any], port: int = 0, **settings: Any
     ) -> None:
         values = {"last_calls": False, "probe": False, "keep_arguments": True} | settings
-        app = build(Settings(upstream=endpoint, database=database, **values), extra_speculators=list(speculators))
+        self._open(Settings(upstream=endpoint, database=database, **values), list(speculators), port)
+        self._reader = LedgerReader(database)
+
+    def _open(self, settings: Settings, speculators: list[Any], port: int) -> None:
+        app = build(settings, extra_speculators=speculators)
         self.deps = app._deps
-        self._serving = Serving(app)
+        self._serving = Serving(app, port)
         self.port = self._serving.port
         self.url = f"http://127.0.0.1:{self.port}"
         self.stop = self._serving.stop
-        self._reader = LedgerReader(database)
+
+    def join(self, tools: Iterable[Any]) -> Connection:
+        """This process as a runtime with these tools."""
+        return agentspec.connect(self.url, tools=tools, api_key="k", wait_s=5.0)
 
     @property
     def outcomes(self) -> dict[str, int]:
@@ -69,6 +84,20 @@ class Proxy:
         """Wait until so many claims are in the ledger; they, in order."""
         eventually(lambda: len(self.claims()) >= count, f"{count} claims in the ledger", 5.0)
         return sorted(self.claims(), key=lambda claim: claim["id"])
+
+
+class EmbeddedProxy(Proxy):
+    """The same engine in this process, without a server."""
+
+    def _open(self, settings: Settings, speculators: list[Any], port: int) -> None:
+        self._engine = Engine(settings, speculators)
+        self.deps = self._engine.running()[0]._deps
+        self.stop = self._engine.stop
+
+    def join(self, tools: Iterable[Any]) -> Connection:
+        runtime = Embedded(self._engine, tools)
+        runtime.wait(5.0)
+        return runtime
 
 
 class Agent:

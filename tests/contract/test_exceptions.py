@@ -8,6 +8,9 @@ import pytest
 
 from agentspec import speculate
 from tests.contract.scripted import Gate, asks_for
+from tests.contract.support import BOTH_WAYS
+
+pytestmark = BOTH_WAYS
 
 
 class Flaky(Exception):

@@ -11,7 +11,9 @@ from agentspec import speculate
 from agentspec.calls import ToolCall
 from tests.contract.bookings import Address, Color, Order
 from tests.contract.scripted import Gate, asks_for
-from tests.contract.support import Guesses
+from tests.contract.support import BOTH_WAYS, Guesses
+
+pytestmark = BOTH_WAYS
 
 SERVED = ("hit", "joined")
 

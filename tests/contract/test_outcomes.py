@@ -13,7 +13,9 @@ from agentspec import speculate
 from agentspec.calls import ToolCall
 from agentspec.protocols import Prediction
 from tests.contract.scripted import DONE, Gate, asks_for, call, calls_end, event, eventually, say, speaks
-from tests.contract.support import Guesses
+from tests.contract.support import BOTH_WAYS, Guesses
+
+pytestmark = BOTH_WAYS
 
 SERVED = ("hit", "joined")
 OUTCOMES = {"hit", "joined", "miss", "stale", "failed", "vetoed", "unclaimed"}

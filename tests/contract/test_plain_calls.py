@@ -15,7 +15,9 @@ from agentspec import speculate
 from agentspec.calls import ToolCall
 from agentspec.errors import ConfigError
 from tests.contract.scripted import Gate, asks_for
-from tests.contract.support import Guesses
+from tests.contract.support import BOTH_WAYS, Guesses
+
+pytestmark = BOTH_WAYS
 
 SERVED = ("hit", "joined")
 READ = {"effect": "read", "stable_for": 30.0}

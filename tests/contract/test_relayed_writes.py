@@ -9,7 +9,9 @@ import pytest
 
 from tests.contract.scripted import Gate, asks_for, call, calls_end, event, eventually, say
 from tests.contract.shop import CANCEL, GET, GUESS, SERVED, both
-from tests.contract.support import Agent, Guesses, undeclared
+from tests.contract.support import BOTH_WAYS, Agent, Guesses, undeclared
+
+pytestmark = BOTH_WAYS
 
 
 def test_cancel_then_get_in_one_turn_reads_after_the_cancel(endpoint, agent, shop):

@@ -7,7 +7,9 @@ import pytest
 from agentspec import speculate
 from agentspec.calls import ToolCall
 from tests.contract.scripted import Gate, asks_for, speaks
-from tests.contract.support import Guesses
+from tests.contract.support import BOTH_WAYS, Guesses
+
+pytestmark = BOTH_WAYS
 
 SERVED = {"hit", "joined"}
 

@@ -15,7 +15,9 @@ from agentspec import speculate
 from agentspec.calls import ToolCall
 from agentspec.protocols import Prediction
 from tests.contract.scripted import DONE, Gate, Reply, asks_for, call, calls_end, event, eventually, say, speaks
-from tests.contract.support import Agent, Guesses
+from tests.contract.support import BOTH_WAYS, Agent, Guesses
+
+pytestmark = BOTH_WAYS
 
 ODD_STREAM = [
     b": a comment\r\n\r\n",

@@ -11,7 +11,9 @@ import pytest
 from agentspec import speculate
 from tests.contract.scripted import Gate, asks_for, eventually
 from tests.contract.shop import GUESS, SERVED, Shop
-from tests.contract.support import Guesses
+from tests.contract.support import BOTH_WAYS, Guesses
+
+pytestmark = BOTH_WAYS
 
 
 def test_a_write_between_run_and_call_makes_the_result_stale(endpoint, agent, shop):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.pitfalls.playing import JSON, soon, streams, within
+from tests.pitfalls.playing import JSON, soon, within
 from tests.wire import dialects
 from tests.wire.dialects import Dialect
 

@@ -46,10 +46,11 @@ def test_a_call_is_told_with_the_event_that_closes_its_json(dialect: Dialect, da
     written = dict.fromkeys((part.id for part in answer.calls if part.kind == CALL), "")
     closing = {part.id: part for part in answer.calls if part.kind == CALL}
     told: set[str | None] = set()
+    names: dict[object, str] = {}
     for payload in dialect.payloads(answer):
         events = stream.feed(frame(payload))
         told |= {event.call.id for event in events if isinstance(event, CallComplete) and event.call}
-        grown = _grown(dialect, payload, answer.calls)
+        grown = _grown(dialect, payload, answer.calls, names)
         if grown is not None and grown[0] in written:
             written[grown[0]] += grown[1]
         due = {key for key, part in closing.items() if written[key] == part.whole}
@@ -57,30 +58,27 @@ def test_a_call_is_told_with_the_event_that_closes_its_json(dialect: Dialect, da
         assert told <= due, f"told before they closed: {told - due}"
 
 
-def _grown(dialect: Dialect, payload: object, calls: list[Part]) -> tuple[str, str] | None:
+def _grown(dialect: Dialect, payload: object, calls: list[Part], names: dict[object, str]) -> tuple[str, str] | None:
     """Which call's arguments a payload continues, and by what."""
     if not isinstance(payload, dict):
         return None
     if dialect.api.name == "chat":
         fragments = [f for choice in payload["choices"] for f in choice["delta"].get("tool_calls", [])]
         return next(((calls[f["index"]].id, f.get("function", {}).get("arguments", "")) for f in fragments), None)
-    return _block_grown(payload)
+    return _block_grown(payload, names)
 
 
-_names: dict[object, str] = {}
-
-
-def _block_grown(payload: dict[str, object]) -> tuple[str, str] | None:
+def _block_grown(payload: dict[str, object], names: dict[object, str]) -> tuple[str, str] | None:
     """The same for APIs that name a call once and then by its place."""
     place = payload.get("index", payload.get("output_index"))
     opened = payload.get("content_block") or payload.get("item")
     if isinstance(opened, dict) and payload["type"] in ("content_block_start", "response.output_item.added"):
-        _names[place] = str(opened.get("call_id") or opened.get("id"))
+        names[place] = str(opened.get("call_id") or opened.get("id"))
     delta = payload.get("delta")
     if payload.get("type") == "response.function_call_arguments.delta":
-        return _names[place], str(delta)
+        return names[place], str(delta)
     if isinstance(delta, dict) and delta.get("type") == "input_json_delta":
-        return _names[place], delta["partial_json"]
+        return names[place], delta["partial_json"]
     return None
 
 
