@@ -69,6 +69,8 @@ class App:
             await send_json(send, 200, {"status": "ok"})
             return
         tenant = self._deps.doors.admit(scope["headers"])
+        if ".." in path.split("/"):  # where the endpoint's key is ours it opens the API, not what lies beside it
+            raise RequestError(f"{path} is no path of the API", code="not_found", status=404)
         if path.startswith("/v1/"):
             caller = Caller(tenant, runtime or header(scope["headers"], b"x-agentspec-runtime"))
             api = API_OF_PATH.get(path) if scope["method"] == "POST" else None
@@ -124,6 +126,8 @@ class App:
         """End it, and let go of endpoints and ledger."""
         if self._sweeper is not None:
             self._sweeper.cancel()
+        for link in self._deps.runtimes.all():
+            self._deps.desk.books.link_lost(link)
         await self._close()
 
     async def _sweep(self) -> None:

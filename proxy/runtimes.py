@@ -78,6 +78,11 @@ class RuntimeLink:
             if ids is None or key.removeprefix(f"{turn}:") in (*ids, UNSEEN):
                 del self._windows[key]
 
+    def hand_windows_on(self, turn: str, later: str) -> None:
+        """The trajectory has gone on without these results: a later turn may tell them."""
+        for key in [key for key in self._windows if key.startswith(f"{turn}:")]:
+            self._windows[f"{later}:{key.removeprefix(f'{turn}:')}"] = self._windows.pop(key)
+
     def writing_in(self, turn: str) -> bool:
         """Whether a write that this turn relayed is going on."""
         return any(key.startswith(f"{turn}:") for key in self._windows)
@@ -104,6 +109,10 @@ class Runtimes:
         """Its channel closed."""
         if self._links.get(link.id) is link:
             del self._links[link.id]
+
+    def all(self) -> list[RuntimeLink]:
+        """Those that are connected now."""
+        return list(self._links.values())
 
     def __len__(self) -> int:
         return len(self._links)

@@ -113,7 +113,7 @@ class TrajectoryIndex:
             self._forget(supersedes)
         only = parents[0] if len(parents) == 1 else None
         new = said[parents[0].length :] if parents and kept is None else said
-        history = _whole(only, new) if only is not None and only.history else said
+        history = _whole(only, new, repeated=kept is None) if only is not None and only.history else said
         turn = Turn(new_id(), self._name(tenant, session, parents, supersedes), whole, len(said))
         self._enter(turn)
         if request.kept:
@@ -135,7 +135,7 @@ class TrajectoryIndex:
         for length in range(len(hashes) - 1, 0, -1):
             known = self._by_prefix.get(hashes[length - 1])
             if known:
-                return [turn for turn in known if _continues(said[length:], turn)]
+                return [turn for turn in known if _answer_in(said[length:], turn) is not None]
         return []
 
     def _retried(self, whole: bytes) -> Turn | None:
@@ -189,31 +189,38 @@ def _kept_name(request: TurnRequest) -> str | None:
     return f"conversation {request.conversation}" if request.conversation is not None else None
 
 
-def _whole(parent: Turn, new: Sequence[Said]) -> Sequence[Said]:
-    """The trajectory: the parent's, its answer as it was relayed, and what came since."""
+def _whole(parent: Turn, new: Sequence[Said], *, repeated: bool) -> Sequence[Said]:
+    """The trajectory: the parent's, its answer as it was relayed, and what came since (`repeated`: with the answer)."""
     calls = parent.answer.calls if parent.answer is not None else []
-    made = frozenset(call.id for call in calls if call.id)
-    answer = Said(ASSISTANT, b"", tuple(calls), made)
-    since = next((i for i, one in enumerate(new) if one.role != ASSISTANT), len(new))
-    return (*parent.history, answer, *new[since:])
+    answer = Said(ASSISTANT, b"", tuple(calls), frozenset(call.id for call in calls if call.id))
+    told = _answer_in(new, parent) or () if repeated else ()
+    return (*parent.history, answer, *(one for place, one in enumerate(new) if place not in told))
 
 
-def _continues(after: Sequence[Said], turn: Turn) -> bool:
-    """Whether these messages begin with the answer that the turn relayed."""
+def _answer_in(after: Sequence[Said], turn: Turn) -> Sequence[int] | None:
+    """Where among these messages the answer stands that the turn relayed; None if they do not begin with it.
+
+    Some clients write parallel calls one by one, each followed by its result.
+    """
     relayed = turn.answer
     if not after or after[0].role != ASSISTANT or relayed is None or not relayed.answered:
-        return False
+        return None
+    places: list[int] = []
     calls: list[ToolCall] = []
-    told: set[str] = set()
-    refers: set[str] = set()
-    for one in after:  # some clients write parallel calls one by one, each followed by its result
+    for place, one in enumerate(after):
         if one.role not in (ASSISTANT, TOOL) or (one.role == TOOL and len(calls) >= len(relayed.calls)):
             break
-        calls += one.calls
-        told |= one.made
-        refers |= one.refers
+        if one.role == ASSISTANT:
+            places.append(place)
+            calls += one.calls
+    return places if _is_answer([after[place] for place in places], calls, relayed) else None
+
+
+def _is_answer(parts: Sequence[Said], calls: Sequence[ToolCall], relayed: Answer) -> bool:
+    refers = frozenset[str]().union(*(part.refers for part in parts))
     if refers:
         return not refers.isdisjoint(relayed.items)
+    told = frozenset[str]().union(*(part.made for part in parts))
     ids = {call.id for call in relayed.calls if call.id}
     if ids and told and told.isdisjoint(ids):
         return False

@@ -21,7 +21,7 @@ from agentspec.proxy.relay import Client, Ended, answer
 from agentspec.proxy.runtimes import UNSEEN, RuntimeLink, Runtimes
 from agentspec.proxy.trajectories import Placement, Relayed, TrajectoryIndex, answer_name
 from agentspec.proxy.trajectories import Turn as IndexedTurn
-from agentspec.trajectory import ASSISTANT, TOOL, answered_ids
+from agentspec.trajectory import ASSISTANT, SYSTEM, TOOL, answered_ids
 from agentspec.wire.apis import WireApi
 from agentspec.wire.request import TurnRequest
 
@@ -154,10 +154,11 @@ def _go_on(placement: Placement, deps: Deps, link: RuntimeLink | None) -> None:
     """The trajectory has gone on: close the windows of writes whose results are here, drop what was not claimed."""
     if link is not None:
         writing = [parent for parent in placement.parents if link.writing_in(parent.id)]
-        since = next((said.role for said in placement.new if said.role != ASSISTANT), None)
+        since = next((said.role for said in placement.new if said.role not in (ASSISTANT, SYSTEM)), None)
         for parent in writing[:1]:  # ambiguous parents made the same calls: each continuation closes one of them
             if since is not None:
                 link.close_windows(parent.id, frozenset(answered_ids(placement.new)) if since == TOOL else None)
+            link.hand_windows_on(parent.id, placement.turn.id)
     if not placement.ambiguous:
         for parent in placement.parents:
             deps.desk.books.next_request(parent.id)

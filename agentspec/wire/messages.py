@@ -75,8 +75,8 @@ def read_message(message: Any) -> list[Said]:
     if results:
         beside = [block for block in blocks if block.get("type") != "tool_result"]
         return [_result(block, beside if block is results[-1] else []) for block in results]
-    if role == ASSISTANT and blocks:
-        return [_assistant(blocks)]
+    if role == ASSISTANT:
+        return [_assistant([{"type": "text", "text": content}] if isinstance(content, str) else blocks)]
     return [Said(role, meaning_digest([role, content_meaning(content)]))]
 
 

@@ -100,9 +100,10 @@ def _other(item: dict[str, Any], kind: str) -> Said:
     if kind == "item_reference":
         identity = text_of(item.get("id"))
         return Said(ASSISTANT, meaning_digest(["reference", identity]), refers=frozenset({identity}))
-    if isinstance(item.get("call_id"), str) and kind.endswith("_output"):
+    answered = text_of(item.get("call_id")) or text_of(item.get("id"))  # a local shell's output has only the latter
+    if answered and kind.endswith("_output"):
         meaning = ["output", kind, content_meaning(item.get("output"))]
-        return Said(TOOL, meaning_digest(meaning), answers=(item["call_id"],))
+        return Said(TOOL, meaning_digest(meaning), answers=(answered,))
     return Said(ASSISTANT, meaning_digest({k: v for k, v in item.items() if k not in ("id", "status")}))
 
 

@@ -111,7 +111,8 @@ def agent(start, join, agent_of, shop) -> Agent:
     """An agent of the shop whose first two calls are guessed, and its proxy as `agent.proxy`."""
     proxy = start(Guesses(GUESS, ToolCall("add", {"a": 1, "b": 2})))
     tools = [shop.get_order, shop.add, shop.close_order, shop.send_mail, shop.launch]
-    found = agent_of(join(proxy, *tools), *tools)
-    found.proxy = proxy
+    runtime = join(proxy, *tools)
+    found = agent_of(runtime, *tools)
+    found.proxy, found.runtime = proxy, runtime
     undeclared(found, "cancel", shop.cancel)
     return found

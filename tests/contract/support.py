@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import httpx
 import openai
 import pytest
 
@@ -98,6 +99,11 @@ class EmbeddedProxy(Proxy):
         runtime = Embedded(self._engine, tools)
         runtime.wait(5.0)
         return runtime
+
+
+def plain_client(runtime: Connection) -> httpx.Client:
+    """A client that reaches the engine and knows no way round it."""
+    return runtime.http_client("httpx") if isinstance(runtime, Embedded) else httpx.Client(trust_env=False, timeout=20)
 
 
 class Agent:

@@ -249,4 +249,4 @@ def test_nothing_is_left_open_after_a_framework_is_done(endpoint, start, join, o
     endpoint.script = turns("get_order", {"order_id": "A1"}, orders.ran[0])
     run_openai_agent(runtime, [function_tool(orders.get_order)])
     eventually(lambda: not proxy.deps.desk.books._open)
-    assert set(proxy.outcomes) == {"miss"}
+    assert {bet["outcome"] for bet in proxy.settled()} == {"miss"}

@@ -13,7 +13,7 @@ from agentspec import speculate
 from agentspec.calls import ToolCall
 from agentspec.protocols import Prediction
 from tests.contract.scripted import DONE, Gate, asks_for, call, calls_end, event, eventually, say, speaks
-from tests.contract.support import BOTH_WAYS, Guesses
+from tests.contract.support import BOTH_WAYS, Guesses, plain_client
 
 pytestmark = BOTH_WAYS
 
@@ -104,10 +104,11 @@ def test_a_guess_that_was_too_unsure_runs_once_it_is_surer(endpoint, start, join
     assert proxy.claimed()[0]["outcome"] in SERVED
 
 
-def leave_after(url: str, agent, chunks: int) -> None:
+def leave_after(runtime, agent, chunks: int) -> None:
     """Send the agent's request and close the connection after so many chunks."""
     body = {"model": "m", "messages": agent.messages, "tools": agent.schemas, "stream": True}
-    with httpx.stream("POST", f"{url}/chat/completions", json=body, timeout=20) as answer:
+    url = f"{runtime.base_url}/chat/completions"
+    with plain_client(runtime) as client, client.stream("POST", url, json=body, timeout=20) as answer:
         seen = b""
         for chunk in answer.iter_raw():
             seen += chunk
@@ -120,7 +121,7 @@ def test_a_client_that_leaves_early_stops_the_endpoint_and_its_bets(endpoint, st
     runtime = join(proxy, get.tool)
     never = Gate()
     endpoint.answers([say("x"), get.ran["A"], say("y"), never])
-    leave_after(runtime.base_url, agent_of(runtime, get.tool), 2)
+    leave_after(runtime, agent_of(runtime, get.tool), 2)
     assert endpoint.exchanges[0].cancelled.wait(1.5)
     (bet,) = proxy.settled()
     assert bet["outcome"] == "unclaimed"
@@ -131,8 +132,8 @@ def test_a_client_that_leaves_before_the_first_byte_stops_the_endpoint(endpoint,
     runtime = join(proxy, get.tool)
     endpoint.answers([Gate()])
     body = {"model": "m", "messages": [], "tools": agent_of(runtime, get.tool).schemas, "stream": True}
-    with pytest.raises(httpx.ReadTimeout):
-        httpx.post(f"{runtime.base_url}/chat/completions", json=body, timeout=httpx.Timeout(5, read=0.3))
+    with plain_client(runtime) as client, pytest.raises(httpx.ReadTimeout):
+        client.post(f"{runtime.base_url}/chat/completions", json=body, timeout=httpx.Timeout(5, read=0.3))
     assert endpoint.exchanges[0].cancelled.wait(1.5)
     (bet,) = proxy.settled()
     assert bet["outcome"] == "unclaimed"
@@ -142,7 +143,7 @@ def test_a_client_that_leaves_in_the_middle_of_a_call_gives_its_bets_up(endpoint
     proxy = start(guess("A"))
     runtime = join(proxy, get.tool)
     endpoint.answers([say("x"), get.ran["A"], *call("get", {"key": "A"})[:2], Gate()])
-    leave_after(runtime.base_url, agent_of(runtime, get.tool), 3)
+    leave_after(runtime, agent_of(runtime, get.tool), 3)
     (bet,) = proxy.settled()
     assert bet["outcome"] == "unclaimed"
 
@@ -151,7 +152,7 @@ def test_a_client_that_leaves_after_the_last_call_still_gets_its_hit(endpoint, s
     proxy = start(guess("A"))
     runtime = join(proxy, get.tool)
     endpoint.answers([say("x"), get.ran["A"], *call("get", {"key": "A"}), event({}, "tool_calls"), Gate()])
-    leave_after(runtime.base_url, agent_of(runtime, get.tool), 5)
+    leave_after(runtime, agent_of(runtime, get.tool), 5)
     assert get.tool("A") == ["A1"]
     assert proxy.settled()[0]["outcome"] in SERVED
 
@@ -161,7 +162,7 @@ def test_a_client_that_leaves_after_the_end_of_a_spoken_answer_is_a_miss(endpoin
     proxy = start(guess("A"))
     runtime = join(proxy, get.tool)
     endpoint.answers([get.ran["A"], say("x"), event({}, "stop"), DONE, Gate()])
-    leave_after(runtime.base_url, agent_of(runtime, get.tool), 3)
+    leave_after(runtime, agent_of(runtime, get.tool), 3)
     (bet,) = proxy.settled()
     assert bet["outcome"] == "miss"
 
@@ -177,7 +178,7 @@ def test_an_endpoint_that_breaks_off_breaks_the_answer_off(endpoint, start, join
     runtime = join(proxy, get.tool)
     endpoint.script = lambda exchange, number: Broken()
     with pytest.raises(httpx.RemoteProtocolError):
-        leave_after(runtime.base_url, agent_of(runtime, get.tool), 99)
+        leave_after(runtime, agent_of(runtime, get.tool), 99)
     (bet,) = proxy.settled()
     assert bet["outcome"] in ("miss", "unclaimed", "failed")
 
@@ -263,7 +264,7 @@ def test_every_bet_of_a_random_day_has_one_outcome(endpoint, start, join, agent_
     def work(agent, agent_dice):
         for _ in range(8):
             if agent_dice.random() < 0.2:
-                leave_after(runtime.base_url, agent, agent_dice.randrange(1, 8))
+                leave_after(runtime, agent, agent_dice.randrange(1, 8))
                 continue
             calls = agent.think()
             for made in calls:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import copy
 
-import httpx
 import pytest
 
 from tests.contract.scripted import Gate, asks_for, call, calls_end, event, eventually, say
 from tests.contract.shop import CANCEL, GET, GUESS, SERVED, both
-from tests.contract.support import BOTH_WAYS, Agent, Guesses, undeclared
+from tests.contract.support import BOTH_WAYS, Agent, Guesses, plain_client, undeclared
 
 pytestmark = BOTH_WAYS
 
@@ -85,7 +84,8 @@ def test_a_write_that_the_client_did_not_wait_for_does_not_hold_reads_back(endpo
     endpoint.answers([say("x"), *call(*CANCEL)[:2], Gate()])
     body = {"model": "m", "messages": agent.messages, "tools": agent.schemas, "stream": True}
     headers = {"authorization": "Bearer k"}
-    with httpx.stream("POST", f"{agent.client.base_url}chat/completions", json=body, headers=headers) as answer:
+    url = f"{agent.runtime.base_url}/chat/completions"
+    with plain_client(agent.runtime) as client, client.stream("POST", url, json=body, headers=headers) as answer:
         seen = b""
         for chunk in answer.iter_raw():
             seen += chunk

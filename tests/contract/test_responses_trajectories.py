@@ -7,58 +7,18 @@ from typing import Any
 
 import pytest
 
-from agentspec import speculate
-from agentspec.calls import ToolCall
-from agentspec.trajectory import calls_in
 from tests.contract.api_agents import ResponsesAgent, Written
-from tests.contract.dialects import Item, Made, Text, Thought
+from tests.contract.dialects import Item, Made, Text
 from tests.contract.scripted import Gate, eventually
 from tests.contract.support import Guesses
+from tests.contract.turns import SERVED, Get, all_served, next_key, trajectories, windows
 
-SERVED = ("hit", "joined")
 WAYS = ["items", "previous", "conversation", "conversation object", "reference"]
-
-
-class Get:
-    """A read with a key of its own for every turn."""
-
-    def __init__(self) -> None:
-        self.runs: list[str] = []
-        self.ran: dict[str, Gate] = {}
-
-        @speculate(effect="read", reads={"things"}, stable_for=30.0)
-        def get(key: str) -> str:
-            self.runs.append(key)
-            self.gate(key).open()
-            return f"{key}!"
-
-        self.tool = get
-
-    def gate(self, key: str) -> Gate:
-        return self.ran.setdefault(key, Gate())
 
 
 @pytest.fixture
 def get() -> Get:
     return Get()
-
-
-def next_key(turn: Any) -> list[ToolCall]:
-    """As many calls as the trajectory holds, so many have been guessed before."""
-    return [ToolCall("get", {"key": f"k{len(calls_in(turn.history))}"})]
-
-
-def one_trajectory(proxy: Any, turns: int) -> None:
-    def told() -> list[int]:
-        return [trajectory["turns"] for trajectory in proxy._reader.trajectories()]
-
-    eventually(lambda: sum(told()) == turns, f"{turns} turns in the ledger")
-    assert told() == [turns]
-
-
-def asking(get: Get, number: int) -> list[Any]:
-    key = f"k{number}"
-    return [Thought(), Text(), get.gate(key), Made("get", {"key": key}, f"call_{number}")]
 
 
 @pytest.fixture
@@ -69,17 +29,10 @@ def talk(endpoint: Any, start: Any, join: Any, get: Get) -> Any:
         proxy = start(Guesses(next_key))
         agent: Any = ResponsesAgent(join(proxy, get.tool).base_url, [get.tool], way=way, stream=stream, **more)
         agent.proxy = proxy
-        agent.script(endpoint, *(asking(get, number) for number in range(4)))
+        agent.script(endpoint, *(get.asked(number) for number in range(4)))
         return agent
 
     return of
-
-
-def all_served(agent: Any, turns: int = 3) -> None:
-    for number in range(turns):
-        assert agent.turn() == [f"k{number}!"]
-    assert [bet["outcome"] in SERVED for bet in agent.proxy.settled(turns)] == [True] * turns
-    one_trajectory(agent.proxy, turns)
 
 
 @pytest.mark.parametrize("stream", [True, False])
@@ -127,7 +80,8 @@ HABITS: dict[str, Written] = {
         user=lambda item: item | {"type": "message", "content": [{"type": "input_text", "text": item["content"]}]}
     ),
     "system, or developer": lambda items, turn: [
-        {"role": "system" if turn % 2 else "developer", "content": "be brief"}, *items
+        {"role": "system" if turn % 2 else "developer", "content": "be brief"},
+        *items,
     ],
     "text is dropped": keeping(lambda item, turn: item.get("type") != "message"),
 }
@@ -159,7 +113,9 @@ def test_parallel_calls_are_written_either_way(endpoint: Any, talk: Any, get: Ge
     assert agent.turn() == ["k0!", "x0!"]
     assert agent.turn() == ["k2!", "x2!"]
     assert agent.turn() == []
-    one_trajectory(agent.proxy, 3)
+    outcomes = {bet["arguments"]: bet["outcome"] in SERVED for bet in agent.proxy.settled(3)}
+    assert outcomes == {'{"key":"k0"}': True, '{"key":"k2"}': True, '{"key":"k4"}': False}, "two calls in each turn"
+    trajectories(agent.proxy, 3)
 
 
 def test_a_question_as_a_plain_string_is_the_same_question(endpoint: Any, talk: Any, get: Get) -> None:
@@ -192,11 +148,6 @@ OUTPUTS = {
 }
 
 
-def windows(agent: Any) -> int:
-    """Writes that hold reads back right now."""
-    return sum(link.writing() for link in agent.proxy.deps.runtimes._links.values())
-
-
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("kind", OUTPUTS)
 def test_calls_without_json_hold_reads_back_until_their_output_is_told(
@@ -206,13 +157,13 @@ def test_calls_without_json_hold_reads_back_until_their_output_is_told(
     agent = talk(way)
     agent.script(endpoint, [Text(), get.gate("k0"), Made("get", {"key": "k0"}, "c_r"), Item(call)])
     (read,) = agent.think()
-    assert windows(agent) == 1
+    assert windows(agent.proxy) == 1
     agent.act([read])
     assert get.runs == ["k0", "k0"], "read again, after the write"
     agent.items.append(output)
     agent.think()
-    assert windows(agent) == 0
-    one_trajectory(agent.proxy, 2)
+    assert windows(agent.proxy) == 0
+    trajectories(agent.proxy, 2)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -223,16 +174,14 @@ def test_a_write_holds_reads_back_until_its_own_result_is_told(
     """The agent tells the results of its parallel calls one after the other; the slow write's comes last."""
     agent = talk(way, **instructions)
     agent.script(endpoint, [Made("get", {"key": "k0"}, "c_r"), Made("cancel", {}, "c_w")])
-    read, write = agent.think()
+    read, _ = agent.think()
     agent.act([read])
     agent.think()
-    assert windows(agent) == 1, "the write's result has not been told"
+    assert windows(agent.proxy) == 1, "the write's result has not been told"
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_slow_writes_result_that_is_told_later_ends_the_waiting(
-    endpoint: Any, talk: Any, get: Get, way: str
-) -> None:
+def test_a_slow_writes_result_that_is_told_later_ends_the_waiting(endpoint: Any, talk: Any, get: Get, way: str) -> None:
     agent = talk(way)
     agent.script(endpoint, [Made("get", {"key": "k0"}, "c_r"), Made("cancel", {}, "c_w")])
     read, write = agent.think()
@@ -240,4 +189,22 @@ def test_a_slow_writes_result_that_is_told_later_ends_the_waiting(
     agent.think()
     agent.told((write, "ok"))
     agent.think()
-    assert windows(agent) == 0
+    assert windows(agent.proxy) == 0
+
+
+@pytest.mark.parametrize("kind", ["custom_tool_call", "shell_call"])
+def test_a_client_that_closes_after_a_complete_call_without_json_goes_on_from_it(
+    endpoint: Any, talk: Any, get: Get, kind: str
+) -> None:
+    call, output = OUTPUTS[kind]
+    agent = talk("items")
+    steps = list(agent.answers.streamed(0, [Item(call)]))
+    done = next(i for i, step in enumerate(steps) if b"output_item.done" in step)
+    endpoint.script = lambda exchange, number: [*steps[: done + 1], Gate()]
+    agent.until(b"output_item.done")
+    eventually(lambda: endpoint.exchanges[0].cancelled.is_open)
+    assert windows(agent.proxy) == 1, "the agent has the whole call"
+    agent.items += [{"id": "item_0_0"} | call, output]
+    agent.script(endpoint)
+    agent.think()
+    assert windows(agent.proxy) == 0

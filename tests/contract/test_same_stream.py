@@ -8,14 +8,13 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import httpx
 import pytest
 
 from agentspec import speculate
 from agentspec.calls import ToolCall
 from agentspec.protocols import Prediction
 from tests.contract.scripted import DONE, Gate, Reply, asks_for, call, calls_end, event, eventually, say, speaks
-from tests.contract.support import BOTH_WAYS, Agent, Guesses
+from tests.contract.support import BOTH_WAYS, Agent, Guesses, plain_client
 
 pytestmark = BOTH_WAYS
 
@@ -105,9 +104,11 @@ def tool() -> Callable[..., str]:
     return get_order
 
 
-def relayed(base_url: str, agent: Agent) -> bytes:
+def relayed(runtime: Any, agent: Agent) -> bytes:
     body = {"model": "m", "messages": agent.messages, "tools": agent.schemas, "stream": True}
-    answer = httpx.post(f"{base_url}/chat/completions", json=body, timeout=20, headers={"authorization": "Bearer k"})
+    with plain_client(runtime) as client:
+        headers = {"authorization": "Bearer k"}
+        answer = client.post(f"{runtime.base_url}/chat/completions", json=body, timeout=20, headers=headers)
     assert answer.status_code == 200
     return answer.content
 
@@ -133,8 +134,9 @@ def test_the_bytes_are_the_endpoints_whatever_speculators_do(endpoint, start, jo
     agent = agent_of(runtime, tool)
     endpoint.script = lambda exchange, number: ODD_STREAM
     for _ in range(2):
-        assert relayed(runtime.base_url, agent) == b"".join(ODD_STREAM)
-    assert httpx.get(f"{proxy.url}/healthz").status_code == 200
+        assert relayed(runtime, agent) == b"".join(ODD_STREAM)
+    with plain_client(runtime) as client:
+        assert client.get(runtime.base_url.partition("/r/")[0] + "/healthz").status_code == 200
     endpoint.script = lambda exchange, number: asks_for("get_order", {"order_id": "A1"})
     assert agent.turn() == ["order A1"]
 
@@ -205,7 +207,8 @@ def test_bytes_arrive_at_once_and_not_when_the_answer_is_complete(endpoint, star
     seen = Gate()
     endpoint.answers([say("first"), seen, say("second"), *calls_end()])
     body = {"model": "m", "messages": [{"role": "user", "content": "q"}], "stream": True}
-    with httpx.stream("POST", f"{runtime.base_url}/chat/completions", json=body, timeout=20) as answer:
+    url = f"{runtime.base_url}/chat/completions"
+    with plain_client(runtime) as client, client.stream("POST", url, json=body, timeout=20) as answer:
         chunks = answer.iter_raw()
         assert b"first" in next(chunks)
         seen.open()
@@ -220,7 +223,8 @@ def test_an_error_of_the_endpoint_passes_unchanged(endpoint, start, join, agent_
     headers = [(b"content-type", b"application/json"), (b"retry-after", b"7"), (b"x-request-id", b"r1")]
     endpoint.script = lambda exchange, number: Reply([body], status, headers)
     sent = {"model": "m", "messages": [], "tools": agent_of(runtime, tool).schemas, "stream": True}
-    answer = httpx.post(f"{runtime.base_url}/chat/completions", json=sent, timeout=20)
+    with plain_client(runtime) as client:
+        answer = client.post(f"{runtime.base_url}/chat/completions", json=sent, timeout=20)
     assert (answer.status_code, answer.content) == (status, body)
     assert (answer.headers["retry-after"], answer.headers["x-request-id"]) == ("7", "r1")
     (bet,) = proxy.settled()
