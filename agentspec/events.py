@@ -62,11 +62,15 @@ class CallFragment:
 
 @dataclass(frozen=True, slots=True)
 class CallComplete:
-    """A call's JSON has closed. `call` is None where the arguments are no JSON object."""
+    """A call's JSON has closed. `call` is None where the arguments are no JSON object.
+
+    `broken_off`: it has not closed, but the answer has ended or failed: nobody can act on it.
+    """
 
     index: int
     name: str
     call: ToolCall | None
+    broken_off: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,6 +138,7 @@ class TurnBets:
         self._hold_reads()
 
     def _hold_reads(self) -> None:
+        self._turn.unseen = True
         if self._link is not None:
             self._link.open_window(self._turn.id, UNSEEN, self._desk.write_window_s)
             self._desk.books.write_relayed(self._link)
@@ -151,7 +152,7 @@ class TurnBets:
 
     def _see(self, event: TurnEvent) -> None:
         self._turn.take(event)
-        if isinstance(event, CallComplete):
+        if isinstance(event, CallComplete) and not event.broken_off:
             self._unfinished.pop(event.index, None)
         if isinstance(event, CallNamed):
             self._unfinished[event.index] = event.id or str(event.index)
@@ -194,18 +195,17 @@ class TurnBets:
     def _finish(self, client_left: bool, note: str) -> None:
         for task in self._tasks:
             task.cancel()
-        unfinished = frozenset(self._unfinished.values())
         if self._decoder is not None and not client_left:
             for event in self._decoder.finish():
                 self._see(event)
         gone = client_left and not (self._turn.ended or self._turn.all_calls_closed)
-        self._turn.broken = bool(gone or note)
+        self._turn.broken = self._turn.broken or bool(gone or note)
         if self._turn.broken and self._link is not None:  # nobody can act on half a call
-            self._link.close_windows(self._turn.id, unfinished)
+            self._link.close_windows(self._turn.id, frozenset(self._unfinished.values()))
         self._turn.end()
         self._desk.books.answer_over(self._turn, client_left=gone)
         self._write_turn("the client left" if gone else note)
-        if not (gone or note) and self._turn.status == 200:
+        if not self._turn.broken and self._turn.status == 200:
             self._learn()
 
     def _learn(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -22,7 +23,9 @@ app = typer.Typer(
 config_app = typer.Typer(no_args_is_help=True, help="Look at the settings.")
 models_app = typer.Typer(no_args_is_help=True, help="Weights of small models for the bundled verifier.")
 bench_app = typer.Typer(no_args_is_help=True, help="Benchmarks; --json prints machine-readable figures.")
+keys_app = typer.Typer(no_args_is_help=True, help="The proxy's own keys.")
 app.add_typer(config_app, name="config")
+app.add_typer(keys_app, name="keys")
 app.add_typer(models_app, name="models")
 app.add_typer(bench_app, name="bench")
 
@@ -64,9 +67,10 @@ def serve(  # noqa: PLR0913  (each is a flag)
     probe_money_cap_usd: Annotated[
         float | None, typer.Option(help="hosted endpoints: a day's money for probes")
     ] = None,
+    workers: Annotated[int | None, typer.Option(help="processes; only 1 for now")] = None,
     config: ConfigFile = None,
 ) -> None:
-    """Serve the proxy between agents and one model endpoint."""
+    """Serve the proxy between agents and their model endpoints (several: [[upstreams]] in the file)."""
     from agentspec.proxy.server import serve as serve_proxy
 
     flags = {k: v for k, v in locals().items() if k in Settings.model_fields}
@@ -90,10 +94,23 @@ def config_show(config: ConfigFile = None) -> None:
     console.print(f"\nflags over environment ({ENV_PREFIX}NAME) over file (agentspec.toml) over default", style="dim")
 
 
+@keys_app.command("new")
+def keys_new(
+    tenant: Annotated[str, typer.Argument(help="whose key: tenants never see each other's traces and runs")],
+) -> None:
+    """Make a key. It is shown once; the file keeps its hash."""
+    from agentspec.proxy.doors import hash_of, new_key
+
+    key = new_key()
+    print(f"key, for the agents as their API key (it is shown only now): {key}")
+    print("\nfor agentspec.toml:\n")
+    print(f'[[keys]]\ntenant = {json.dumps(tenant)}\nsha256 = "{hash_of(key).hex()}"')
+
+
 @app.command()
 def traces(limit: Annotated[int, typer.Option(help="how many", min=1)] = 20, database: Database = None) -> None:
     """List the latest trajectories."""
-    from agentspec.memory.ledger import LedgerReader
+    from agentspec.memory.ledger_reader import LedgerReader
     from agentspec.proxy.traces import listing
 
     rows = LedgerReader(load({"database": database}).database).trajectories(limit)
@@ -106,7 +123,7 @@ def traces(limit: Annotated[int, typer.Option(help="how many", min=1)] = 20, dat
 @app.command()
 def trace(trajectory: Annotated[str, typer.Argument(help="id, or how it begins")], database: Database = None) -> None:
     """Show one trajectory as a waterfall."""
-    from agentspec.memory.ledger import LedgerReader
+    from agentspec.memory.ledger_reader import LedgerReader
     from agentspec.proxy.traces import waterfall
 
     reader = LedgerReader(load({"database": database}).database)

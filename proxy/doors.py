@@ -13,6 +13,7 @@ from agentspec.protocols import Headers
 from agentspec.proxy.asgi import header
 
 KEY_PREFIX = "ask-"
+_KEY_HEADERS = (b"authorization", b"x-api-key")
 _TENANT_SECRET = secrets.token_bytes(16)
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
@@ -69,16 +70,22 @@ class Doors:
         Raises:
             RequestError: keys are needed, and it shows none of ours (`invalid_api_key`).
         """
-        shown = header(headers, b"authorization") or header(headers, b"x-api-key") or ""
+        shown = [value for name in _KEY_HEADERS if (value := header(headers, name)) is not None]
         if not self._keys:
-            return hashlib.blake2b(shown.encode("utf-8", "replace"), key=_TENANT_SECRET, digest_size=12).hexdigest()
-        kind, _, rest = shown.partition(" ")
-        presented = hash_of((rest if kind.lower() == "bearer" else shown).strip())
-        tenants = [tenant for tenant, known in self._keys if hmac.compare_digest(known, presented)]
-        if not tenants:
+            text = (shown or [""])[0].encode("utf-8", "replace")
+            return hashlib.blake2b(text, key=_TENANT_SECRET, digest_size=12).hexdigest()
+        presented = [hash_of(_bare(value)) for value in shown]
+        known = [tenant for tenant, key in self._keys for one in presented if hmac.compare_digest(key, one)]
+        if not known:
             message = "this proxy needs a key of its own as the API key; its operator makes one (`agentspec keys new`)"
             raise RequestError(message, code="invalid_api_key", status=401)
-        return f"key:{tenants[0]}"
+        return f"key:{known[0]}"
+
+
+def _bare(value: str) -> str:
+    """A key without the word before it."""
+    kind, _, rest = value.partition(" ")
+    return (rest if kind.lower() == "bearer" else value).strip()
 
 
 def new_key() -> str:

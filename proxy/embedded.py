@@ -7,6 +7,7 @@ client = OpenAI(base_url=engine.base_url, http_client=engine.http_client())
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -51,6 +52,7 @@ class Engine:
                 self._pid = os.getpid()
                 threading.Thread(target=self._loop.run_forever, name="agentspec-engine", daemon=True).start()
                 asyncio.run_coroutine_threadsafe(self._app.start(), self._loop).result()
+                atexit.register(self.stop)  # or what the ledger has not written yet is lost
             return self._app, self._loop
 
     def forget_the_parents(self) -> None:
@@ -59,11 +61,21 @@ class Engine:
 
     def stop(self) -> None:
         """Close the endpoint's connections, write the ledger, end the thread."""
+        atexit.unregister(self.stop)
         with self._lock:
             app, loop, self._app, self._loop = self._app, self._loop, None, None
         if app is not None and loop is not None and self._pid == os.getpid():
-            asyncio.run_coroutine_threadsafe(app.stop(), loop).result()
+            asyncio.run_coroutine_threadsafe(_end(app), loop).result()
             loop.call_soon_threadsafe(loop.stop)
+
+
+async def _end(app: App) -> None:
+    """Stop the application and what is still going on in it."""
+    await app.stop()
+    going_on = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in going_on:
+        task.cancel()
+    await asyncio.gather(*going_on, return_exceptions=True)
 
 
 class Embedded(Connection):

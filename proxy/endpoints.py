@@ -45,6 +45,7 @@ class Endpoints:
 
     def __init__(self, endpoints: Sequence[Endpoint], *, keys_are_ours: bool) -> None:
         self._all = list(endpoints)
+        self._only = self._all[0] if len(self._all) == 1 and self._all[0].models == ("*",) else None
         self._keys_are_ours = keys_are_ours
 
     @property
@@ -63,8 +64,8 @@ class Endpoints:
         Raises:
             RequestError: no endpoint serves it (`model_not_found`).
         """
-        if len(self._all) == 1:
-            return self._all[0]
+        if self._only is not None:
+            return self._only
         if model:
             found = next((endpoint for endpoint in self._all if endpoint.serves(model)), None)
             if found is None:
@@ -81,7 +82,7 @@ class Endpoints:
         Raises:
             RequestError: no endpoint serves its model (`model_not_found`).
         """
-        return self.for_model("" if len(self._all) == 1 else _model_in(body), path)
+        return self.for_model("" if self._only is not None else _model_in(body), path)
 
     def onward(self, endpoint: Endpoint, scope: Scope, body: bytes) -> UpstreamRequest:
         """The same request for the endpoint: its path below `/v1`, the headers that travel, the endpoint's key."""

@@ -64,5 +64,5 @@ class EngineSocket:
     def __enter__(self) -> EngineSocket:
         return self
 
-    def __exit__(self, *raised: object) -> None:
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         self.close()

@@ -59,6 +59,9 @@ class Live:
     items: set[str] = field(default_factory=set)
     """Ids under which the endpoint keeps parts of the answer."""
     named: int = 0
+    closed: int = 0
+    unseen: bool = False
+    """Its calls could not be read: any calls may be its."""
     ended: bool = False
     broken: bool = False
     """The answer failed or was cut off: nobody continues it."""
@@ -82,7 +85,7 @@ class Live:
     @property
     def all_calls_closed(self) -> bool:
         """Whether every call that began is complete, and there is one."""
-        return self.named > 0 and len(self.calls) == self.named
+        return self.named > 0 and self.closed == self.named
 
     @property
     def answered(self) -> bool:
@@ -111,8 +114,7 @@ class Live:
         elif isinstance(event, CallComplete):
             if event.call is not None:
                 self.calls.append(event.call)
-            else:
-                self.named -= 1
+            self.closed += not event.broken_off
             self.call_s = self.elapsed_s()
         elif isinstance(event, Usage):
             self.usage = event

@@ -96,9 +96,10 @@ class RuntimeLink:
 
 
 class Runtimes:
-    """The connected runtimes by their secret id."""
+    """The connected runtimes by their secret id. `by_key`: tenants are told apart by keys of ours, and never meet."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, by_key: bool = False) -> None:
+        self._by_key = by_key
         self._links: dict[str, RuntimeLink] = {}
 
     def add(self, link: RuntimeLink) -> None:
@@ -124,7 +125,8 @@ class Runtimes:
     def for_request(self, identity: str | None, tenant: str, offered: Schemas) -> RuntimeLink | None:
         """The runtime that holds this request's tools; None where it is unknown or several could be it."""
         if identity is not None:
-            return self._links.get(identity)
+            named = self._links.get(identity)
+            return None if named is not None and self._by_key and named.tenant != tenant else named
         fitting = [link for link in self._links.values() if link.tenant == tenant and _holds(link, offered)]
         return fitting[0] if len(fitting) == 1 else None
 

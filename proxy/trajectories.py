@@ -7,6 +7,7 @@ relayed (same calls, same ids). Several such turns: ambiguous, and no bets are p
 
 from __future__ import annotations
 
+import hashlib
 from collections import OrderedDict, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -39,6 +40,11 @@ class Answer(Protocol):
         """Ids of its parts, as far as the endpoint keeps them."""
         ...
 
+    @property
+    def unseen(self) -> bool:
+        """Whether its calls could not be read: any calls may be its."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Relayed:
@@ -47,6 +53,7 @@ class Relayed:
     calls: list[ToolCall]
     answered: bool
     items: set[str] = field(default_factory=set)
+    unseen: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -148,7 +155,7 @@ class TrajectoryIndex:
     @staticmethod
     def _name(tenant: str, session: str | None, parents: list[Turn], supersedes: Turn | None) -> str:
         if session:
-            return f"{tenant[:8]}:{session}"
+            return f"{hashlib.blake2b(tenant.encode(), digest_size=4).hexdigest()}:{session}"
         if supersedes is not None:
             return supersedes.trajectory
         if len(parents) == 1 and not parents[0].continued:
@@ -217,6 +224,8 @@ def _answer_in(after: Sequence[Said], turn: Turn) -> Sequence[int] | None:
 
 
 def _is_answer(parts: Sequence[Said], calls: Sequence[ToolCall], relayed: Answer) -> bool:
+    if relayed.unseen:
+        return True
     refers = frozenset[str]().union(*(part.refers for part in parts))
     if refers:
         return not refers.isdisjoint(relayed.items)

@@ -90,8 +90,9 @@ def _read(scope: Scope, body: bytes, deps: Deps, caller: Caller, api: WireApi) -
     if (header(headers, b"content-encoding") or "identity").lower() == "identity":
         with contextlib.suppress(msgspec.ValidationError, RecursionError):  # the endpoint says so in its own words
             request = api.read_request(body)
-    endpoint = deps.endpoints.for_model(request.model if request is not None else "", api.path)
-    return Incoming(api, caller, headers, body, request, endpoint, deps.endpoints.onward(endpoint, scope, body))
+    endpoints = deps.endpoints
+    endpoint = endpoints.for_body(body, api.path) if request is None else endpoints.for_model(request.model, api.path)
+    return Incoming(api, caller, headers, body, request, endpoint, endpoints.onward(endpoint, scope, body))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ class _Speculation:
     def finish(self, *, client_left: bool, note: str) -> None:
         """The answer is over: settle, and keep in the index no more of it than its calls."""
         self.bets.finish(client_left=client_left, note=note)
-        self.entry.answer = Relayed(self.live.calls, self.live.answered, self.live.items)
+        self.entry.answer = Relayed(self.live.calls, self.live.answered, self.live.items, self.live.unseen)
 
 
 def _open(incoming: Incoming, deps: Deps) -> _Speculation | None:

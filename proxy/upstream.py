@@ -24,8 +24,11 @@ _CONNECT_LIMIT_S = 10.0
 _MAX_HEADER_BYTES = 2**17
 
 
-_CLOSED = (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError)
-"""What using a connection ends in that the other side has closed."""
+def _closed_unused(cause: BaseException | None) -> bool:
+    """Whether a kept connection was closed before one byte of an answer came."""
+    if isinstance(cause, aiohttp.ServerDisconnectedError):
+        return cause.message == aiohttp.ServerDisconnectedError().message  # else it holds what had come
+    return isinstance(cause, aiohttp.ClientOSError)
 
 
 def _never_arrived(error: BaseException) -> bool:
@@ -36,10 +39,10 @@ def _never_arrived(error: BaseException) -> bool:
 _RETRYING = AsyncRetrying(
     retry=retry_if_exception(_never_arrived),
     wait=wait_exponential(multiplier=0.05, max=0.2),
-    stop=stop_after_attempt(3),
+    stop=stop_after_attempt(4),
     reraise=True,
 )
-"""An endpoint that restarts refuses connections for a moment; one that is away is told after a quarter of a second."""
+"""An endpoint that restarts refuses connections for a moment; one that is away is told of after a third of a second."""
 
 
 @dataclass(slots=True)
@@ -84,7 +87,7 @@ class AiohttpUpstream:
         try:
             return await self._send(request, use)
         except UpstreamError as error:
-            if use.reused and isinstance(error.__cause__, _CLOSED):
+            if use.reused and _closed_unused(error.__cause__):
                 return await self._send(request, _Use())
             if not _never_arrived(error):
                 raise

@@ -45,7 +45,9 @@ def build(settings: Settings, extra_speculators: Sequence[Speculator] = ()) -> A
         await endpoints.close()
         await ledger.close()
 
-    return App(Deps(settings, Doors(settings), endpoints, Runtimes(), TrajectoryIndex(), desk), close)
+    return App(
+        Deps(settings, Doors(settings), endpoints, Runtimes(by_key=bool(settings.keys)), TrajectoryIndex(), desk), close
+    )
 
 
 def _speculators(settings: Settings, memory: NextCalls, desk: Desk) -> list[Speculator]:

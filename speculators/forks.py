@@ -86,7 +86,7 @@ class Continuation:
         """An engine of one's own sends no bill."""
         return 0.0
 
-    def settle(self, reserved_usd: float, prompt_tokens: int, completion_tokens: int) -> None:
+    def settle(self, reserved_usd: float, prompt_tokens: int, completion_tokens: int, *, final: bool = True) -> None:
         """Nothing to pay."""
 
 
@@ -134,8 +134,10 @@ class ForcedCall:
         self.spent_usd += price
         return price
 
-    def settle(self, reserved_usd: float, prompt_tokens: int, completion_tokens: int) -> None:
-        """Pay what the probe cost instead of what was set aside."""
+    def settle(self, reserved_usd: float, prompt_tokens: int, completion_tokens: int, *, final: bool = True) -> None:
+        """Pay what the probe cost instead of what was set aside; as for the longest where the end was not told."""
+        if not final:
+            completion_tokens = max(completion_tokens, self._settings.probe_tokens)
         self.spent_usd = max(0.0, self.spent_usd - reserved_usd + self._price_usd(prompt_tokens, completion_tokens))
 
     def _price_usd(self, prompt_tokens: int, completion_tokens: int) -> float:
@@ -152,11 +154,21 @@ def forks_for(settings: Settings) -> dict[Engine, Continuation | ForcedCall]:
 
 def _cannot_be_forced(turn: LiveTurn, body: dict[str, Any]) -> bool:
     """Whether the endpoint keeps what the probe would have to touch, or refuses: Anthropic forces no thinking model."""
-    if turn.request.conversation is not None:
+    if turn.request.conversation is not None or _provider_runs_tools(turn, body):
         return True
     thinking = body.get("thinking")
     thinks = isinstance(thinking, dict) and thinking.get("type") != "disabled"
     return turn.request.api == MESSAGES.name and (thinks or turn.request.previous is not None)
+
+
+def _provider_runs_tools(turn: LiveTurn, body: dict[str, Any]) -> bool:
+    """Whether the provider itself would run a tool for the probe: a guess must have no effects there either."""
+    if body.get("mcp_servers") or body.get("container") or body.get("web_search_options"):
+        return True
+    tools = [tool for tool in body.get("tools") or [] if isinstance(tool, dict)]
+    if turn.request.api == MESSAGES.name:
+        return any("input_schema" not in tool for tool in tools)
+    return any(tool.get("type") not in ("function", "custom") for tool in tools)
 
 
 def _forced(turn: LiveTurn, choice: Any, max_tokens: int) -> dict[str, Any]:

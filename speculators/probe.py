@@ -49,8 +49,8 @@ class Fork(Protocol):
         """Set aside what a probe may cost, in US dollars."""
         ...
 
-    def settle(self, reserved_usd: float, prompt_tokens: int, completion_tokens: int) -> None:
-        """Pay for a probe's tokens instead of what was set aside for it."""
+    def settle(self, reserved_usd: float, prompt_tokens: int, completion_tokens: int, *, final: bool = True) -> None:
+        """Pay for a probe's tokens instead of what was set aside for it; not `final`: more may have been generated."""
         ...
 
 
@@ -106,7 +106,7 @@ class ProbeSpeculator:
         try:
             predictions = await self._ask(question, answer, probe)
         except UpstreamError as error:
-            probe.outcome, reached = error.code, answer.said_anything
+            probe.outcome, reached = error.code, answer.opened
             return []
         finally:
             _pay(fork, reserved_usd, answer if reached else None, probe)
@@ -124,6 +124,7 @@ class ProbeSpeculator:
                 self._refused[model] = self._refused.get(model, 0) + 1
                 return []
             self._refused.pop(model, None)
+            answer.opened = True
             predictions = await _listen(question.fork, response.chunks(), answer)
         finally:
             with contextlib.suppress(Exception):
@@ -153,7 +154,7 @@ def _pay(fork: Fork, reserved_usd: float, answer: Answer | None, probe: ProbeRec
     probe.completion_tokens = answer.completion_tokens
     if answer.prompt_tokens:
         probe.prompt_tokens = answer.prompt_tokens
-        fork.settle(reserved_usd, answer.prompt_tokens, answer.completion_tokens)
+        fork.settle(reserved_usd, answer.prompt_tokens, answer.completion_tokens, final=answer.ended)
 
 
 async def _listen(fork: Fork, chunks: AsyncIterator[bytes], answer: Answer) -> list[Prediction]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from agentspec.calls import JsonCloser, ToolCall, parse_arguments
-from agentspec.events import CallComplete, CallFragment, CallNamed, TurnEvent, Usage
+from agentspec.events import CallComplete, CallFragment, CallNamed, TurnEnd, TurnEvent, Usage
 from agentspec.sse import SseDecoder
 from agentspec.wire.answers import AnswerStream
 
@@ -37,10 +37,10 @@ class Answer(Protocol):
     prompt_tokens: int
     completion_tokens: int
 
-    @property
-    def said_anything(self) -> bool:
-        """Whether the endpoint has begun to answer."""
-        ...
+    opened: bool
+    """Whether the endpoint has taken the probe."""
+    ended: bool
+    """Whether the token counts are final."""
 
     def feed(self, chunk: bytes) -> bool:
         """Take the next bytes of the stream; whether a call may be complete now."""
@@ -60,10 +60,8 @@ class EventAnswer:
     calls: dict[int, RawCall] = field(default_factory=dict)
     prompt_tokens: int = 0
     completion_tokens: int = 0
-
-    @property
-    def said_anything(self) -> bool:
-        return bool(self.calls or self.completion_tokens)
+    opened: bool = False
+    ended: bool = False
 
     def feed(self, chunk: bytes) -> bool:
         events = self.stream.feed(chunk)
@@ -77,8 +75,12 @@ class EventAnswer:
         for event in events:
             if isinstance(event, CallNamed):
                 self.calls[event.index] = RawCall(event.name)
-            elif isinstance(event, CallFragment):
+            elif isinstance(event, CallFragment) and event.index in self.calls:
                 self.calls[event.index].arguments += event.text
+            elif isinstance(event, CallComplete) and event.call is None:
+                del self.calls[event.index]
+            elif isinstance(event, TurnEnd):
+                self.ended = True
             elif isinstance(event, Usage):
                 self.prompt_tokens, self.completion_tokens = event.prompt_tokens, event.completion_tokens
 
@@ -91,11 +93,9 @@ class ProbeAnswer:
     calls: dict[int, RawCall] = field(default_factory=dict)
     prompt_tokens: int = 0
     completion_tokens: int = 0
+    opened: bool = False
+    ended: bool = True
     _sse: SseDecoder = field(default_factory=SseDecoder)
-
-    @property
-    def said_anything(self) -> bool:
-        return bool(self.tokens or self.calls)
 
     @property
     def text(self) -> str:

@@ -54,7 +54,8 @@ class OpenCall:
         """It has ended. One that was broken off, or whose arguments are no JSON object, is no call."""
         self.done = True
         arguments = None if self.free_text or not whole else parse_arguments("".join(self.arguments))
-        return CallComplete(index, self.name, None if arguments is None else ToolCall(self.name, arguments, self.id))
+        call = None if arguments is None else ToolCall(self.name, arguments, self.id)
+        return CallComplete(index, self.name, call, broken_off=not whole)
 
     def more(self, index: int, text: str) -> list[TurnEvent]:
         """More of its arguments; complete as soon as their JSON closes."""

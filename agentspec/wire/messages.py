@@ -171,8 +171,9 @@ class MessagesStream:
     def _of_message(self, payload: dict[str, Any], kind: str) -> list[TurnEvent]:
         if kind == "message_start":
             message = mapping(payload.get("message"))
-            self._prompt_tokens = _prompt_tokens(mapping(message.get("usage")))
-            return _begun(message)
+            told = mapping(message.get("usage"))
+            self._prompt_tokens = _prompt_tokens(told)
+            return [*_begun(message), *([usage(self._prompt_tokens, told.get("output_tokens"))] if told else [])]
         if kind == "message_delta":
             return self._message_delta(payload)
         if kind == "message_stop":

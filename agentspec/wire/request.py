@@ -141,7 +141,8 @@ def message_memo(read: Callable[[Any], Sequence[Said]]) -> Memo[tuple[Said, ...]
     """Remembers what messages say; only those with calls hold on to what they were read from."""
 
     def weight_bytes(said: tuple[Said, ...], raw_bytes: int) -> int:
-        return _ENTRY_BYTES + (4 * raw_bytes if any(one.calls for one in said) else 0)
+        texts = (text for one in said for text in (one.role, *one.made, *one.refers, *one.answers))
+        return _ENTRY_BYTES + 4 * sum(map(len, texts)) + (4 * raw_bytes if any(one.calls for one in said) else 0)
 
     return Memo(lambda value: tuple(read(value)), weight_bytes, 64 * 2**20)
 

@@ -23,7 +23,7 @@ import openai
 
 from agentspec.effects import Effect
 from agentspec.errors import ConfigError
-from agentspec.memory.ledger import LedgerReader
+from agentspec.memory.ledger_reader import LedgerReader
 from agentspec.proxy.bench.environment import environment
 from agentspec.proxy.bench.figures import Figure, Report
 from agentspec.proxy.replay.agent import Play, Tool, play

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentspec.memory.ledger import LedgerReader
+from agentspec.memory.ledger_reader import LedgerReader
 
 _MAX_TRAJECTORIES = 10_000
 

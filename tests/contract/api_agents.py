@@ -136,7 +136,7 @@ class ResponsesAgent(ApiAgent):
         body = {"model": f"m-{uuid.uuid4().hex[:8]}", "tools": self.schemas, "stream": self.stream, **self.more}
         items = copy.deepcopy(self.items)
         if self.way == "reference":
-            items = [{"type": "item_reference", "id": item["id"]} if "id" in item else item for item in items]
+            items = [{"type": "item_reference", "id": item["id"]} if self._is_kept(item) else item for item in items]
         if self.way in ("items", "reference"):
             return body | {"input": self.written(items, self.turns)}
         if self.way == "previous":
@@ -144,6 +144,11 @@ class ResponsesAgent(ApiAgent):
         else:
             body["conversation"] = "conv_1" if self.way == "conversation" else {"id": "conv_1"}
         return body | {"input": self.written(items[self.fresh :], self.turns)}
+
+    @staticmethod
+    def _is_kept(item: Any) -> bool:
+        """Whether the endpoint made it; the output of a local shell has an id as well, that of its call."""
+        return "id" in item and not item["type"].endswith("_output")
 
     def put_together(self, events: list[Event]) -> Event:
         return events[-1]["response"]

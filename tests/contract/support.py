@@ -15,7 +15,7 @@ import pytest
 import agentspec
 from agentspec.calls import ToolCall
 from agentspec.config import Settings
-from agentspec.memory.ledger import LedgerReader
+from agentspec.memory.ledger_reader import LedgerReader
 from agentspec.protocols import LiveTurn, Offer, Prediction
 from agentspec.proxy.embedded import Embedded, Engine
 from agentspec.proxy.wiring import build

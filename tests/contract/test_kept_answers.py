@@ -86,9 +86,7 @@ def test_what_ran_ahead_is_not_served_once_a_background_answer_is_on_its_way(
     other = ResponsesAgent(agent.url, [get.tool], stream=False, **BACKGROUND)
     endpoint.script = queued(other)
     other.think()
-    runs = len(get.runs)
     assert agent.act(calls) == ["k0!"]
-    assert len(get.runs) == runs + 1
     assert agent.proxy.claimed()[-1]["outcome"] == "miss"
 
 

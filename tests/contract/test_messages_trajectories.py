@@ -9,6 +9,7 @@ import pytest
 
 from tests.contract.api_agents import MessagesAgent, Written
 from tests.contract.dialects import Item, Made, Text, Thought
+from tests.contract.scripted import Gate, eventually
 from tests.contract.support import Guesses
 from tests.contract.turns import SERVED, Get, all_served, next_key, trajectories, windows
 
@@ -217,4 +218,18 @@ def test_a_pause_of_the_providers_own_tools_does_not_end_the_conversation(endpoi
     agent.items.pop()  # an empty message of results: there were no calls of ours
     assert agent.turn() == ["k0!"]
     assert agent.think() == []
+    trajectories(agent.proxy, 3)
+
+
+def test_a_user_who_interrupts_an_answer_and_says_more_goes_on_with_the_conversation(
+    endpoint: Any, talk: Any, get: Get
+) -> None:
+    agent = talk()
+    assert agent.turn() == ["k0!"]
+    endpoint.script = lambda exchange, number: [*list(agent.answers.streamed(1, [Text()]))[:3], Gate()]
+    agent.until(b"text_delta")
+    eventually(lambda: endpoint.exchanges[1].cancelled.is_open)
+    agent.items.append({"role": "user", "content": "Stop. Look at the other one."})
+    endpoint.script = lambda exchange, number: agent.reply(exchange, number, get.asked(1))
+    assert agent.turn() == ["k1!"]
     trajectories(agent.proxy, 3)

@@ -21,7 +21,7 @@ import pytest
 import agentspec
 from agentspec import speculate
 from agentspec.calls import ToolCall
-from agentspec.memory.ledger import LedgerReader
+from agentspec.memory.ledger_reader import LedgerReader
 from tests.contract.scripted import Gate, asks_for, call, calls_end, eventually, say, speaks
 from tests.contract.support import Agent, Guesses, Proxy
 

@@ -148,8 +148,9 @@ OUTPUTS = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("kind", OUTPUTS)
+@pytest.mark.parametrize(
+    ("kind", "way"), [*((kind, "items") for kind in OUTPUTS), *(("local_shell_call", way) for way in WAYS[1:])]
+)
 def test_calls_without_json_hold_reads_back_until_their_output_is_told(
     endpoint: Any, talk: Any, get: Get, kind: str, way: str
 ) -> None:
@@ -183,7 +184,7 @@ def test_a_write_holds_reads_back_until_its_own_result_is_told(
 @pytest.mark.parametrize("way", WAYS)
 def test_a_slow_writes_result_that_is_told_later_ends_the_waiting(endpoint: Any, talk: Any, get: Get, way: str) -> None:
     agent = talk(way)
-    agent.script(endpoint, [Made("get", {"key": "k0"}, "c_r"), Made("cancel", {}, "c_w")])
+    agent.script(endpoint, [Made("get", {"key": "k0"}, "c_r"), Made("cancel", {}, "c_w")], [Text("Wait.")])
     read, write = agent.think()
     agent.act([read])
     agent.think()
@@ -208,3 +209,18 @@ def test_a_client_that_closes_after_a_complete_call_without_json_goes_on_from_it
     agent.script(endpoint)
     agent.think()
     assert windows(agent.proxy) == 0
+
+
+def test_a_tool_of_a_namespace_is_not_the_declared_tool_of_that_name(endpoint: Any, talk: Any, get: Get) -> None:
+    """`crm.get` is somebody else's: nobody declared it, so it counts as a write."""
+    agent = talk("items")
+    agent.schemas.append({"type": "namespace", "name": "crm", "description": "", "tools": [agent.schemas[0]]})
+    there = {"type": "function_call", "namespace": "crm", "name": "get", "call_id": "c_w", "arguments": '{"key":"k0"}'}
+    agent.script(endpoint, [Text(), get.gate("k0"), Item(there)], [Text("Done.")])
+    agent.think()
+    assert windows(agent.proxy) == 1
+    agent.items.append({"type": "function_call_output", "call_id": "c_w", "output": "theirs"})
+    agent.think()
+    assert windows(agent.proxy) == 0
+    assert next(bet["outcome"] for bet in agent.proxy.settled()) == "stale"
+    trajectories(agent.proxy, 2)

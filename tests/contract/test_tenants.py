@@ -90,6 +90,21 @@ def test_nothing_runs_ahead_in_another_tenants_process_even_if_its_id_is_known(
     assert [bet for bet in proxy.bets() if bet["outcome"] != "vetoed"] == []
 
 
+def test_a_write_under_another_tenants_key_in_the_same_process_still_holds_its_reads_back(
+    endpoint: Any, proxy: Any, enter: Any, get: Get
+) -> None:
+    """Nobody declared `cancel`: that it is called in this process can be seen in the relay alone."""
+    runtime = enter(EAST, get.tool)
+    agent = ResponsesAgent(runtime.base_url, [get.tool], key=EAST)
+    endpoint.script = lambda exchange, number: agent.reply(exchange, number, get.asked(0))
+    calls = agent.think()
+    other = ResponsesAgent(runtime.base_url, [get.tool], key=WEST)
+    endpoint.script = lambda exchange, number: agent.reply(exchange, number, [Made("cancel", {}, "c_w")])
+    other.think()
+    assert agent.act(calls) == ["k0!"]
+    assert get.runs == ["k0", "k0"], "read anew, after the write"
+
+
 @pytest.mark.parametrize("session", [{}, {"x-agentspec-session": "s-1"}], ids=["by messages", "by session"])
 def test_two_tenants_with_one_conversation_are_two_trajectories(
     endpoint: Any, proxy: Any, get: Get, session: dict[str, str]

@@ -15,7 +15,8 @@ import pytest
 import sqlalchemy as sa
 
 from agentspec.errors import ConfigError
-from agentspec.memory.ledger import LedgerReader, SqlLedger
+from agentspec.memory.ledger import SqlLedger
+from agentspec.memory.ledger_reader import LedgerReader
 
 pytestmark = pytest.mark.anyio
 Row = Callable[..., dict[str, Any]]

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from agentspec.config import load
-from agentspec.memory.ledger import LedgerReader
+from agentspec.memory.ledger_reader import LedgerReader
 from tests.proxy.conftest import Endpoint, Proxy, StartProxy, Wire, anyio_backend, start_proxy
 from tests.wire.dialects import ALL, Dialect
 

@@ -12,7 +12,7 @@ import httpx
 import openai
 import pytest
 
-from agentspec.memory.ledger import LedgerReader
+from agentspec.memory.ledger_reader import LedgerReader
 
 pytestmark = pytest.mark.anyio
 
