@@ -122,11 +122,14 @@ class Runtimes:
         """The runtime with this id."""
         return self._links.get(identity) if identity else None
 
+    def runs_ahead_for(self, link: RuntimeLink, tenant: str) -> bool:
+        """Whether this tenant's guesses may run there. Its writes count there in any case."""
+        return not self._by_key or link.tenant == tenant
+
     def for_request(self, identity: str | None, tenant: str, offered: Schemas) -> RuntimeLink | None:
         """The runtime that holds this request's tools; None where it is unknown or several could be it."""
         if identity is not None:
-            named = self._links.get(identity)
-            return None if named is not None and self._by_key and named.tenant != tenant else named
+            return self._links.get(identity)
         fitting = [link for link in self._links.values() if link.tenant == tenant and _holds(link, offered)]
         return fitting[0] if len(fitting) == 1 else None
 

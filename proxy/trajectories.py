@@ -71,6 +71,7 @@ class Turn:
     """The whole trajectory up to its answer, where its request need not repeat it."""
     tools: Schemas = field(default_factory=dict)
     """The tools that it offers, where later requests need not repeat them."""
+    parent: str | None = None
     answer: Answer | None = None
     continued: bool = False
 
@@ -83,7 +84,8 @@ class Placement:
         history: the trajectory's messages up to here.
         new: the messages that came since the turn that it continues answered, those of its answer included.
         parents: the turn it continues; several when that is ambiguous, none when it begins a trajectory.
-        supersedes: the turn that it is a retry of.
+        dropped: turns whose answers were lost on the way: the one it is a retry of, those that the user interrupted.
+        tools: the tools that it offers.
         unsure: it names an answer that failed or is still on its way.
     """
 
@@ -91,7 +93,8 @@ class Placement:
     history: Sequence[Said]
     new: Sequence[Said]
     parents: tuple[Turn, ...] = ()
-    supersedes: Turn | None = None
+    dropped: tuple[Turn, ...] = ()
+    tools: Schemas = field(default_factory=dict)
     unsure: bool = False
 
     @property
@@ -114,23 +117,28 @@ class TrajectoryIndex:
         hashes = rules.chain(said, seed=f"{tenant}|{session or ''}|{kept or ''}")
         whole = hashes[-1] if hashes else b""
         named = self._by_name.get(f"{tenant}|{kept}") if kept else None
-        parents = self._parents(said, hashes) if kept is None else [named] if _is_answered(named) else []
-        supersedes = self._retried(whole) if retry else None
-        if supersedes is not None:
-            self._forget(supersedes)
+        lost: list[Turn] = []
+        parents = self._parents(said, hashes, lost) if kept is None else [named] if _is_answered(named) else []
         only = parents[0] if len(parents) == 1 else None
+        retried = self._retried(whole) if retry else None
+        if retried is not None:
+            lost.append(retried)
+        self._drop(lost, only)
         new = said[parents[0].length :] if parents and kept is None else said
         history = _whole(only, new, repeated=kept is None) if only is not None and only.history else said
-        turn = Turn(new_id(), self._name(tenant, session, parents, supersedes), whole, len(said))
+        tools = only.tools if only is not None and request.same_tools else request.tools
+        turn = Turn(
+            new_id(), self._name(tenant, session, parents, retried), whole, len(said), parent=only.id if only else None
+        )
         self._enter(turn)
         if request.kept:
-            turn.history = history
-            turn.tools = only.tools if only is not None and request.same_tools else request.tools
+            turn.history, turn.tools = history, tools
         if request.conversation is not None:
             self.name(turn, tenant, f"conversation {request.conversation}")
         if only is not None:
             only.continued = True
-        return Placement(turn, history, new, tuple(parents), supersedes, unsure=named is not None and only is None)
+        unsure = named is not None and only is None
+        return Placement(turn, history, new, tuple(parents), tuple(lost), tools, unsure)
 
     def name(self, turn: Turn, tenant: str, name: str) -> None:
         """A later request may call this turn by this name."""
@@ -138,11 +146,27 @@ class TrajectoryIndex:
         turn.names.append(key)
         self._by_name[key] = turn
 
-    def _parents(self, said: Sequence[Said], hashes: list[bytes]) -> list[Turn]:
+    def _drop(self, lost: Sequence[Turn], parent: Turn | None) -> None:
+        """Forget turns whose answers were lost; who continues their parent now begins no branch beside them."""
+        for turn in lost:
+            self._forget(turn)
+            if parent is not None and turn.parent == parent.id:
+                parent.continued = False
+
+    def _parents(self, said: Sequence[Said], hashes: list[bytes], dropped: list[Turn]) -> list[Turn]:
+        """The turns that these messages continue; `dropped` takes those that were broken off on the way to them."""
+        interrupted: list[Turn] = []
         for length in range(len(hashes) - 1, 0, -1):
             known = self._by_prefix.get(hashes[length - 1])
-            if known:
-                return [turn for turn in known if _answer_in(said[length:], turn) is not None]
+            if not known:
+                continue
+            found = [turn for turn in known if _answer_in(said[length:], turn) is not None]
+            if found:
+                dropped += interrupted
+                return found
+            if not all(_is_broken_off(turn) for turn in known):
+                return []
+            interrupted += known
         return []
 
     def _retried(self, whole: bytes) -> Turn | None:
@@ -182,6 +206,10 @@ class TrajectoryIndex:
 
 def _is_answered(turn: Turn | None) -> TypeGuard[Turn]:
     return turn is not None and turn.answer is not None and turn.answer.answered
+
+
+def _is_broken_off(turn: Turn) -> bool:
+    return isinstance(turn.answer, Relayed) and not turn.answer.answered
 
 
 def answer_name(identity: str) -> str:

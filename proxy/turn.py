@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
 
 from agentspec.config import Settings
+from agentspec.effects import ToolSpec
 from agentspec.ids import new_id
 from agentspec.protocols import Headers, UpstreamRequest
 from agentspec.proxy.asgi import Scope, header, read_body
@@ -126,8 +128,7 @@ def _begin(incoming: Incoming, request: TurnRequest, deps: Deps) -> _Speculation
     retry = (header(headers, b"x-stainless-retry-count") or "0") != "0"
     placement = deps.index.place(request, tenant=tenant, session=session, retry=retry)
     entry = placement.turn
-    tools = entry.tools if request.same_tools else request.tools
-    link = deps.runtimes.for_request(incoming.caller.runtime, tenant, tools)
+    link = deps.runtimes.for_request(incoming.caller.runtime, tenant, placement.tools)
     _go_on(placement, deps, link)
     live = Live(
         request=request,
@@ -142,13 +143,19 @@ def _begin(incoming: Incoming, request: TurnRequest, deps: Deps) -> _Speculation
         trajectory=entry.trajectory,
         scope=f"{tenant}|{header(headers, b'x-agentspec-scope') or entry.trajectory}",
         tenant=tenant,
-        tools=link.may_run_ahead(tools) if link is not None and not placement.ambiguous else {},
+        tools=_may_run_ahead(placement, deps, link, tenant),
         name_answer=lambda identity: deps.index.name(entry, tenant, answer_name(identity)),
     )
     entry.answer = live
     bets = TurnBets(deps.desk, live, link, speculation=deps.settings.speculation)
     bets.start()
     return _Speculation(live, entry, bets)
+
+
+def _may_run_ahead(placement: Placement, deps: Deps, link: RuntimeLink | None, tenant: str) -> Mapping[str, ToolSpec]:
+    if link is None or placement.ambiguous or not deps.runtimes.runs_ahead_for(link, tenant):
+        return {}
+    return link.may_run_ahead(placement.tools)
 
 
 def _go_on(placement: Placement, deps: Deps, link: RuntimeLink | None) -> None:
@@ -163,10 +170,10 @@ def _go_on(placement: Placement, deps: Deps, link: RuntimeLink | None) -> None:
     if not placement.ambiguous:
         for parent in placement.parents:
             deps.desk.books.next_request(parent.id)
-    if placement.supersedes is not None:  # its answer was lost on the way: nobody acts on it
+    for turn in placement.dropped:  # its answer was lost on the way: nobody acts on it
         if link is not None:
-            link.close_windows(placement.supersedes.id, None)
-        deps.desk.books.next_request(placement.supersedes.id)
+            link.close_windows(turn.id, None)
+        deps.desk.books.next_request(turn.id)
 
 
 def hold_reads(deps: Deps, runtime: str | None) -> None:

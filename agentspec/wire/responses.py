@@ -119,9 +119,15 @@ def _call(item: dict[str, Any], kind: str) -> Said:
         plain = {k: v for k, v in item.items() if k not in ("id", "call_id", "status")}
         return Said(ASSISTANT, meaning_digest(plain), made=made)
     text = text_of(item.get("arguments"))
-    name, arguments = item.get("name"), parse_arguments(text)
-    calls = (ToolCall(name, arguments, identity or None),) if isinstance(name, str) and arguments is not None else ()
+    name, arguments = _name(item), parse_arguments(text)
+    calls = (ToolCall(name, arguments, identity or None),) if name and arguments is not None else ()
     return Said(ASSISTANT, meaning_digest(["call", call_meaning(name, text)]), calls=calls, made=made)
+
+
+def _name(item: dict[str, Any]) -> str:
+    """A tool's name; one in a namespace is another than the one that bears the bare name."""
+    namespace, name = text_of(item.get("namespace")), text_of(item.get("name"))
+    return f"{namespace}.{name}" if namespace and name else name
 
 
 def _read_tool(tool: dict[str, Any]) -> Iterable[tuple[str, Mapping[str, Any]]]:
@@ -220,7 +226,7 @@ class ResponsesStream:
         events: list[TurnEvent] = []
         if identity and not done:
             events.append(ItemBegan(identity))
-        name = text_of(item.get("name")) if kind in ("function_call", "custom_tool_call") else ""
+        name = _name(item) if kind in ("function_call", "custom_tool_call") else ""
         if kind in _OTHER_CALLS:
             name = kind
         if not name:

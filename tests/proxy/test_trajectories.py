@@ -89,7 +89,7 @@ def test_a_retry_takes_the_place_of_what_it_repeats() -> None:
     told = Told()
     failed = told.ask([USER])
     again = told.turn([USER], "c", retry=True)
-    assert again.supersedes is failed.turn
+    assert again.dropped == (failed.turn,)
     assert again.turn.trajectory == failed.turn.trajectory
     later = told.turn([USER, calling("c"), result("c")])
     assert later.parents == (again.turn,)
@@ -112,7 +112,7 @@ def test_other_tenants_and_sessions_continue_nothing(more: dict[str, Any]) -> No
     other = told.turn([USER, calling("c"), result("c")], **more)
     assert other.parents == ()
     assert other.turn.trajectory != root.turn.trajectory
-    assert told.turn([USER], retry=True, **more).supersedes is None
+    assert told.turn([USER], retry=True, **more).dropped == ()
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_a_retry_never_takes_the_place_of_another_agents_turn() -> None:
     told = Told()
     failed, other = told.ask([USER]), told.turn([USER], "c")
     again = told.ask([USER], retry=True)
-    assert again.supersedes is failed.turn
+    assert again.dropped == (failed.turn,)
     assert again.turn.trajectory == failed.turn.trajectory != other.turn.trajectory
 
 
@@ -159,5 +159,5 @@ def test_a_retry_that_may_be_anybodys_takes_nobodys_place() -> None:
     told = Told()
     running = [told.ask([USER]) for _ in range(2)]
     again = told.ask([USER], retry=True)
-    assert again.supersedes is None
+    assert again.dropped == ()
     assert again.turn.trajectory not in {one.turn.trajectory for one in running}
