@@ -40,7 +40,7 @@ TOOLS: Any = [
 def main(model: str, question: str) -> None:
     """Answer one question."""
     runtime = agentspec.connect("http://127.0.0.1:8787")
-    client = OpenAI(base_url=runtime.base_url, api_key="none", http_client=runtime.http_client())  # type: ignore[arg-type]
+    client = OpenAI(base_url=runtime.base_url, api_key="none", http_client=runtime.http_client())
     messages: list[Any] = [{"role": "user", "content": question}]
     while True:
         reply = client.chat.completions.create(model=model, messages=messages, tools=TOOLS).choices[0].message

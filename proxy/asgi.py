@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
 import msgspec
@@ -99,6 +99,21 @@ def header(headers: Headers, name: bytes) -> str | None:
         if key == name:
             return value.decode("latin-1")
     return None
+
+
+Head = Mapping[bytes, bytes]
+"""The first value of each header of a request, for those who look for several."""
+
+
+def head_of(headers: Headers) -> Head:
+    """These headers by their names."""
+    return dict(reversed(headers))
+
+
+def told(head: Head, name: bytes) -> str | None:
+    """What a header says, None where it is not sent."""
+    value = head.get(name)
+    return None if value is None else value.decode("latin-1")
 
 
 async def send_json(send: Send, status: int, body: Any, headers: Headers = ()) -> None:

@@ -205,7 +205,7 @@ class TurnBets:
         self._turn.end()
         self._desk.books.answer_over(self._turn, client_left=gone)
         self._write_turn("the client left" if gone else note)
-        if not self._turn.broken and self._turn.status == 200:
+        if self._speculation and not self._turn.broken and self._turn.status == 200:
             self._learn()
 
     def _learn(self) -> None:

@@ -10,7 +10,7 @@ import secrets
 from agentspec.config import Settings
 from agentspec.errors import ConfigError, RequestError
 from agentspec.protocols import Headers
-from agentspec.proxy.asgi import header
+from agentspec.proxy.asgi import Head, head_of, told
 
 KEY_PREFIX = "ask-"
 _KEY_HEADERS = (b"authorization", b"x-api-key")
@@ -38,16 +38,17 @@ class Doors:
         if sum(len(name) + len(value) + 4 for name, value in headers) > self._max_header_bytes:
             message = f"the request's headers are larger than {self._max_header_bytes} bytes (setting max_header_bytes)"
             raise RequestError(message, code="headers_too_large", status=431)
-        if (reason := self._foreign(headers)) is not None:
+        head = head_of(headers)
+        if (reason := self._foreign(head)) is not None:
             raise RequestError(reason, code="forbidden", status=403)
-        return self.tenant(headers)
+        return self._tenant(head)
 
-    def _foreign(self, headers: Headers) -> str | None:
+    def _foreign(self, head: Head) -> str | None:
         """Why a page or a borrowed name (DNS rebinding) may not ask, if that is what asks."""
-        host = (header(headers, b"host") or "").lower()
+        host = (told(head, b"host") or "").lower()
         if not self._answers_to(host):
             return f"the host {host!r} is not this machine (setting allowed_hosts)"
-        origin = (header(headers, b"origin") or "").lower().rstrip("/")
+        origin = (told(head, b"origin") or "").lower().rstrip("/")
         if origin and origin not in self._origins and origin not in (f"http://{host}", f"https://{host}"):
             return f"the page {origin!r} may not ask (setting allowed_origins)"
         return None
@@ -60,9 +61,8 @@ class Doors:
 
     def browser_or_stranger(self, headers: Headers) -> str | None:
         """Why the channel is not opened: no page may open it at all, nor anyone under a borrowed name."""
-        if header(headers, b"origin") is not None:
-            return "browsers may not open this channel"
-        return self._foreign(headers)
+        head = head_of(headers)
+        return "browsers may not open this channel" if b"origin" in head else self._foreign(head)
 
     def tenant(self, headers: Headers) -> str:
         """Whose request this is: the key's tenant, or without keys of ours a keyed hash of the agent's key.
@@ -70,7 +70,10 @@ class Doors:
         Raises:
             RequestError: keys are needed, and it shows none of ours (`invalid_api_key`).
         """
-        shown = [value for name in _KEY_HEADERS if (value := header(headers, name)) is not None]
+        return self._tenant(head_of(headers))
+
+    def _tenant(self, head: Head) -> str:
+        shown = [value for name in _KEY_HEADERS if (value := told(head, name)) is not None]
         if not self._keys:
             text = (shown or [""])[0].encode("utf-8", "replace")
             return hashlib.blake2b(text, key=_TENANT_SECRET, digest_size=12).hexdigest()

@@ -160,11 +160,10 @@ class AnswerDecoder:
     def __init__(self, headers: Headers, api: WireApi) -> None:
         kind = (header(headers, b"content-type") or "").lower()
         encoding = (header(headers, b"content-encoding") or "identity").lower()
-        self._streamed = "text/event-stream" in kind
         self.readable = encoding in ("identity", "gzip", "deflate")
         self._inflate = zlib.decompressobj(47) if encoding in ("gzip", "deflate") else None  # 47: either header
         self._api = api
-        self._stream = api.open_stream()
+        self._stream = api.open_stream() if "text/event-stream" in kind else None
         self._whole = bytearray()
 
     def feed(self, chunk: bytes) -> list[TurnEvent]:
@@ -177,11 +176,11 @@ class AnswerDecoder:
             return []
         data = self._decompress(chunk)
         events: list[TurnEvent] = []
-        if self._streamed:
+        if self._stream is not None:
             events = self._stream.feed(data)
         else:
             self._whole += data
-        if max(len(self._whole), self._stream.held_bytes) > _MAX_HELD_BYTES:
+        if (len(self._whole) if self._stream is None else self._stream.held_bytes) > _MAX_HELD_BYTES:
             raise ValueError(f"more than {_MAX_HELD_BYTES} bytes without an event")
         return events
 
@@ -199,4 +198,4 @@ class AnswerDecoder:
 
     def finish(self) -> list[TurnEvent]:
         """The answer is over."""
-        return self._stream.finish() if self._streamed else self._api.read_answer(bytes(self._whole))
+        return self._stream.finish() if self._stream is not None else self._api.read_answer(bytes(self._whole))

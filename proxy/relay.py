@@ -28,7 +28,7 @@ class Observer(Protocol):
         ...
 
     def sending(self) -> None:
-        """A chunk is about to go out and has not been seen yet."""
+        """A chunk is about to go out; it will be seen when it has gone."""
         ...
 
     def sent(self, chunk: bytes) -> None:
@@ -147,6 +147,8 @@ class _Relay:
     def __init__(self, send: Send, observer: Observer) -> None:
         self._send = send
         self._observer = observer
+        self._unread: list[bytes] = []
+        """Chunks that are on their way and that the observer has not seen."""
         self.started = False
         self.whole = False
 
@@ -159,7 +161,9 @@ class _Relay:
             await self._send({"type": "http.response.start", "status": response.status, "headers": headers})
             await self._body(response, _announced_bytes(headers))
             self.whole = True
+            await asyncio.sleep(0)  # the event loop writes what was sent when its tasks have paused
         finally:
+            self._read()
             await response.close()
 
     async def _body(self, response: UpstreamResponse, awaited_bytes: int | None) -> None:
@@ -169,9 +173,20 @@ class _Relay:
                 awaited_bytes -= len(chunk)
             self._observer.sending()
             await self._send(_body_message(chunk, more=awaited_bytes != 0))
-            self._observer.sent(chunk)
+            self._read_later(chunk)
         if awaited_bytes != 0:
             await self._send(_body_message(b"", more=False))
+
+    def _read_later(self, chunk: bytes) -> None:
+        """Let the observer see it when it has gone out: reading takes as long as writing."""
+        if not self._unread:
+            asyncio.get_running_loop().call_soon(self._read)
+        self._unread.append(chunk)
+
+    def _read(self) -> None:
+        chunks, self._unread = self._unread, []
+        for chunk in chunks:
+            self._observer.sent(chunk)
 
 
 def _body_message(chunk: bytes, *, more: bool) -> Message:

@@ -12,8 +12,8 @@ import msgspec
 from agentspec.config import Settings
 from agentspec.effects import ToolSpec
 from agentspec.ids import new_id
-from agentspec.protocols import Headers, UpstreamRequest
-from agentspec.proxy.asgi import Scope, header, read_body
+from agentspec.protocols import UpstreamRequest
+from agentspec.proxy.asgi import Head, Scope, head_of, read_body, told
 from agentspec.proxy.bets import TurnBets
 from agentspec.proxy.desk import Desk
 from agentspec.proxy.doors import Doors
@@ -56,7 +56,7 @@ class Incoming:
 
     api: WireApi
     caller: Caller
-    headers: Headers
+    head: Head
     body: bytes
     request: TurnRequest | None
     """None where it could not be read: compressed, or JSON of another shape."""
@@ -87,14 +87,14 @@ async def serve_turn(scope: Scope, client: Client, deps: Deps, caller: Caller) -
 
 def _read(scope: Scope, body: bytes, deps: Deps, caller: Caller, api: WireApi) -> Incoming:
     """Read the request and choose its endpoint."""
-    headers: Headers = scope["headers"]
+    head = head_of(scope["headers"])
     request = None
-    if (header(headers, b"content-encoding") or "identity").lower() == "identity":
+    if (told(head, b"content-encoding") or "identity").lower() == "identity":
         with contextlib.suppress(msgspec.ValidationError, RecursionError):  # the endpoint says so in its own words
             request = api.read_request(body)
     endpoints = deps.endpoints
     endpoint = endpoints.for_body(body, api.path) if request is None else endpoints.for_model(request.model, api.path)
-    return Incoming(api, caller, headers, body, request, endpoint, endpoints.onward(endpoint, scope, body))
+    return Incoming(api, caller, head, body, request, endpoint, endpoints.onward(endpoint, scope, body))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +123,9 @@ def _open(incoming: Incoming, deps: Deps) -> _Speculation | None:
 
 
 def _begin(incoming: Incoming, request: TurnRequest, deps: Deps) -> _Speculation:
-    headers, tenant = incoming.headers, incoming.caller.tenant
-    session = header(headers, b"x-agentspec-session")
-    retry = (header(headers, b"x-stainless-retry-count") or "0") != "0"
+    head, tenant = incoming.head, incoming.caller.tenant
+    session = told(head, b"x-agentspec-session")
+    retry = (told(head, b"x-stainless-retry-count") or "0") != "0"
     placement = deps.index.place(request, tenant=tenant, session=session, retry=retry)
     entry = placement.turn
     link = deps.runtimes.for_request(incoming.caller.runtime, tenant, placement.tools)
@@ -141,7 +141,7 @@ def _begin(incoming: Incoming, request: TurnRequest, deps: Deps) -> _Speculation
         body=incoming.body,
         id=entry.id,
         trajectory=entry.trajectory,
-        scope=f"{tenant}|{header(headers, b'x-agentspec-scope') or entry.trajectory}",
+        scope=f"{tenant}|{told(head, b'x-agentspec-scope') or entry.trajectory}",
         tenant=tenant,
         tools=_may_run_ahead(placement, deps, link, tenant),
         name_answer=lambda identity: deps.index.name(entry, tenant, answer_name(identity)),

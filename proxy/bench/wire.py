@@ -180,6 +180,9 @@ class _Run:
 
     async def all_rounds(self) -> Windows:
         plan = self._plan
+        for arm in self._arms:
+            if arm.server is not None:
+                arm.server.pause()
         for number in range(max(plan.rounds, plan.others)):
             if number < plan.rounds:
                 for cell in plan.primary:
@@ -194,10 +197,20 @@ class _Run:
         for arm in self._arms:
             if arm.name == LITELLM and not (self._plan.litellm_everywhere or cell in self._plan.primary):
                 continue
-            window = await self._window(arm, cell, seconds, warm_s)
+            window = await self._alone(arm, cell, seconds, warm_s)
             self._windows[arm.name, cell].append(window)
             told.append(_told(arm, cell, window))
         self._progress(f"{time.monotonic() - self._began_s:5.1f} s, {said}, {cell.label}: {'; '.join(told)}")
+
+    async def _alone(self, arm: Arm, cell: Cell, seconds: float, warm_s: float) -> Window:
+        """A window in which the other servers are stopped."""
+        if arm.server is None:
+            return await self._window(arm, cell, seconds, warm_s)
+        arm.server.resume()
+        try:
+            return await self._window(arm, cell, seconds, warm_s)
+        finally:
+            arm.server.pause()
 
     async def _window(self, arm: Arm, cell: Cell, seconds: float, warm_s: float) -> Window:
         requests = [bodies(cell.size, streamed=cell.streamed) for _ in range(cell.connections)]

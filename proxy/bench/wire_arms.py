@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -95,6 +96,7 @@ class Child:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.resume()
         process, self._process = self._process, None
         if process is None:
             return
@@ -123,6 +125,20 @@ class Child:
             time.sleep(0.05)  # nothing tells when a port opens
         lines = self.log.read_text(errors="replace").strip().splitlines()
         raise ConfigError(f"{self.name} did not start: {lines[-1] if lines else 'it said nothing'}")
+
+    def pause(self) -> None:
+        """Stop it, so that what it does when it rests disturbs nobody who is measured."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        process = self._process
+        for pid in _family(process.pid) if process is not None else ():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
 
     def cpu_s(self) -> float:
         """CPU time, user and system, of its threads and its children's, those that have ended included."""
