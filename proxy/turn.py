@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ import msgspec
 
 from agentspec.config import Settings
 from agentspec.effects import ToolSpec
+from agentspec.errors import RequestError
 from agentspec.ids import new_id
 from agentspec.protocols import UpstreamRequest
 from agentspec.proxy.asgi import Head, Scope, head_of, read_body, told
@@ -88,13 +88,25 @@ async def serve_turn(scope: Scope, client: Client, deps: Deps, caller: Caller) -
 def _read(scope: Scope, body: bytes, deps: Deps, caller: Caller, api: WireApi) -> Incoming:
     """Read the request and choose its endpoint."""
     head = head_of(scope["headers"])
-    request = None
-    if (told(head, b"content-encoding") or "identity").lower() == "identity":
-        with contextlib.suppress(msgspec.ValidationError, RecursionError):  # the endpoint says so in its own words
-            request = api.read_request(body)
+    request = _understood(api, head, body)
     endpoints = deps.endpoints
     endpoint = endpoints.for_body(body, api.path) if request is None else endpoints.for_model(request.model, api.path)
     return Incoming(api, caller, head, body, request, endpoint, endpoints.onward(endpoint, scope, body))
+
+
+def _understood(api: WireApi, head: Head, body: bytes) -> TurnRequest | None:
+    """The request, None where it cannot be read: the endpoint may be able to, or says so in its own words."""
+    if (told(head, b"content-encoding") or "identity").lower() != "identity":
+        return None
+    try:
+        return api.read_request(body)
+    except RequestError:
+        raise
+    except (msgspec.ValidationError, RecursionError):
+        return None
+    except Exception:
+        log.exception("a request could not be read; it is relayed without speculation")
+        return None
 
 
 @dataclass(frozen=True, slots=True)

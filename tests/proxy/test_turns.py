@@ -206,3 +206,17 @@ async def test_a_ledger_that_breaks_while_serving_is_never_seen(
     engine.dispose()
     for number in range(5):
         assert (await client.post(CHAT, content=chat(str(number)))).json() == {"hello": 1}
+
+
+@pytest.mark.parametrize("reader", ["_tools", "_messages"])
+async def test_a_fault_in_reading_a_request_does_not_keep_it_from_the_endpoint(
+    endpoint: Any, client: httpx.AsyncClient, chat: Any, monkeypatch: pytest.MonkeyPatch, reader: str
+) -> None:
+    def fails(raw: object) -> None:
+        raise KeyError("a fault of ours")
+
+    monkeypatch.setattr(f"agentspec.wire.chat.{reader}", fails)
+    body = chat("hello")
+    response = await client.post("/v1/chat/completions", content=body)
+    assert (response.status_code, response.json()) == (200, {"hello": 1})
+    assert endpoint.seen[0].body == body
