@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable
 from agentspec import channel
 from agentspec.errors import ApiError, RequestError
 from agentspec.proxy.asgi import (
+    HANGUP,
     ClientGone,
     Message,
     Receive,
@@ -31,7 +32,7 @@ from agentspec.proxy.asgi import (
 from agentspec.proxy.channel_server import serve_channel
 from agentspec.proxy.relay import Client, answer
 from agentspec.proxy.turn import Caller, Deps, serve_turn
-from agentspec.wire.apis import API_OF_PATH, api_near
+from agentspec.wire.apis import API_OF_PATH, WireApi, api_near
 
 log = logging.getLogger("agentspec.app")
 
@@ -75,7 +76,7 @@ class App:
             caller = Caller(tenant, runtime or header(scope["headers"], b"x-agentspec-runtime"))
             api = API_OF_PATH.get(path) if scope["method"] == "POST" else None
             if api is not None:
-                await serve_turn(scope, Client(receive, send, api), self._deps, caller)
+                await serve_turn(scope, _client(scope, receive, send, api), self._deps, caller)
             else:
                 await self._pass_through(scope, receive, send, path)
         elif path == "/agentspec/status":
@@ -94,7 +95,7 @@ class App:
         endpoints = self._deps.endpoints
         endpoint = endpoints.for_body(body, path)
         onward = endpoints.onward(endpoint, scope, body)
-        await answer(endpoint.upstream, onward, Client(receive, send, api_near(path)))
+        await answer(endpoint.upstream, onward, _client(scope, receive, send, api_near(path)))
 
     def _status(self) -> dict[str, object]:
         books = self._deps.desk.books
@@ -149,6 +150,10 @@ async def _use_http(scope: Scope, send: Send) -> None:
         await send({**part, "type": f"websocket.{part['type']}"})
 
     await send_error(refuse, error, api_near(scope["path"]))
+
+
+def _client(scope: Scope, receive: Receive, send: Send, api: WireApi) -> Client:
+    return Client(receive, send, api, (scope.get("extensions") or {}).get(HANGUP))
 
 
 def _split(path: str) -> tuple[str | None, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any
 
@@ -33,6 +34,32 @@ HOP_BY_HOP = frozenset(
 
 OURS = b"x-agentspec-"
 """Headers with this prefix are for us and go no further."""
+
+
+class Hangup:
+    """A client's connection, as far as its loss is concerned: whoever serves a request on it is told."""
+
+    __slots__ = ("_lost", "_tell")
+
+    def __init__(self) -> None:
+        self._lost = False
+        self._tell: Callable[[], None] | None = None
+
+    def tell(self, listener: Callable[[], None] | None) -> None:
+        """Whom to tell from now on."""
+        self._tell = listener
+        if self._lost and listener is not None:
+            asyncio.get_running_loop().call_soon(listener)
+
+    def lost(self) -> None:
+        """The connection is lost."""
+        self._lost = True
+        if self._tell is not None:
+            self._tell()
+
+
+HANGUP = "agentspec.hangup"
+"""The extension of a scope under which our own server offers its `Hangup`."""
 
 
 class ClientGone(Exception):

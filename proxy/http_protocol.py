@@ -6,7 +6,9 @@ import re
 from typing import Any
 
 import msgspec
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from agentspec.proxy.asgi import HANGUP, Hangup
 
 _END_OF_HEAD = b"\r\n\r\n"
 _OFFER_OF_HTTP2 = re.compile(rb"\r\nupgrade: *h2c(?=\r\n)", re.IGNORECASE)
@@ -22,6 +24,8 @@ class GuardedHttp(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._in_head = True
         self._head_bytes = 0
+        self._hangup = Hangup()
+        self._served: tuple[RequestResponseCycle, ...] = ()
 
     def data_received(self, data: bytes) -> None:
         if self._in_head:
@@ -37,13 +41,20 @@ class GuardedHttp(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_head = False
+        self.scope["extensions"] = {HANGUP: self._hangup}  # type: ignore[dict-item]
         super().on_headers_complete()
         self.headers = list(self.headers)  # a body's trailers go here, not into the request's headers
 
     def connection_lost(self, exc: Exception | None) -> None:
-        for cycle, _ in self.pipeline:  # nobody waits for those that have not begun either
+        self._hangup.lost()
+        waiting = [cycle for cycle, _ in self.pipeline]  # uvicorn itself marks the latest request alone
+        for cycle in (*self._served, *waiting):
             cycle.disconnected = True
         super().connection_lost(exc)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._served = (cycle,)
+        super()._start_asgi_task(cycle, app)
 
     def on_message_complete(self) -> None:
         super().on_message_complete()

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from agentspec.errors import UpstreamError
 from agentspec.protocols import Headers, Upstream, UpstreamRequest, UpstreamResponse
-from agentspec.proxy.asgi import ClientGone, Message, Receive, Send, end_to_end, header, send_error
+from agentspec.proxy.asgi import ClientGone, Hangup, Message, Receive, Send, end_to_end, header, send_error
 from agentspec.wire.apis import WireApi
 
 log = logging.getLogger("agentspec.relay")
@@ -90,31 +90,45 @@ class Client:
     receive: Receive
     send: Send
     api: WireApi
+    hangup: Hangup | None = None
+    """Tells at once that it left; without it `receive` is watched, which takes a task."""
 
 
 class ClientWatch:
     """Inside its block, the client's leaving cancels what is going on; the block then ends quietly, `left` is set."""
 
-    def __init__(self, receive: Receive) -> None:
-        self._receive = receive
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._over = False
         self.left = False
 
     async def __aenter__(self) -> ClientWatch:
         self._serving = asyncio.current_task()
-        self._watcher = asyncio.ensure_future(self._watch())
+        self._hangup = self._client.hangup
+        if self._hangup is not None:
+            self._hangup.tell(self._leave)
+        else:
+            self._watcher = asyncio.ensure_future(self._watch())
         return self
 
     async def _watch(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
+        while (await self._client.receive())["type"] != "http.disconnect":
             pass
-        self.left = True
-        if self._serving is not None:
+        self._leave()
+
+    def _leave(self) -> None:
+        if self._serving is not None and not self._over:
+            self.left = True
             self._serving.cancel()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        self._watcher.cancel()
+        self._over = True
+        if self._hangup is not None:
+            self._hangup.tell(None)
+        else:
+            self._watcher.cancel()
         if not (self.left and kind is asyncio.CancelledError and self._serving is not None):
             return False
         return self._serving.uncancel() == 0  # otherwise somebody else cancelled as well: the server is stopping
@@ -127,7 +141,7 @@ async def answer(
     breaks off in mid-answer leaves the answer unfinished, which breaks the client's connection off as well.
     """
     relay = _Relay(client.send, _Guarded(observer) if observer is not None else Silent())
-    watch = ClientWatch(client.receive)
+    watch = ClientWatch(client)
     try:
         async with watch:
             await relay.run(upstream, request)

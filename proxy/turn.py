@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from agentspec.config import Settings
 from agentspec.effects import ToolSpec
 from agentspec.errors import RequestError
 from agentspec.ids import new_id
-from agentspec.protocols import UpstreamRequest
+from agentspec.protocols import Headers, UpstreamRequest
 from agentspec.proxy.asgi import Head, Scope, head_of, read_body, told
 from agentspec.proxy.bets import TurnBets
 from agentspec.proxy.desk import Desk
@@ -73,16 +74,13 @@ async def serve_turn(scope: Scope, client: Client, deps: Deps, caller: Caller) -
     """
     body = await read_body(client.receive, deps.settings.max_body_bytes)
     incoming = _read(scope, body, deps, caller, client.api)
-    speculation = _open(incoming, deps)
-    if speculation is None:
-        hold_reads(deps, caller.runtime)
+    speculation = _Speculation(incoming, deps)
+    asyncio.get_running_loop().call_soon(speculation.open)  # when the request is on its way: it waits for nothing
     ended = Ended(whole=False, note="failed")
     try:
-        observer = speculation.bets if speculation else None
-        ended = await answer(incoming.endpoint.upstream, incoming.onward, client, observer)
+        ended = await answer(incoming.endpoint.upstream, incoming.onward, client, speculation)
     finally:
-        if speculation is not None:
-            speculation.finish(client_left=not ended.whole and not ended.note, note=ended.note)
+        speculation.finish(client_left=not ended.whole and not ended.note, note=ended.note)
 
 
 def _read(scope: Scope, body: bytes, deps: Deps, caller: Caller, api: WireApi) -> Incoming:
@@ -109,32 +107,60 @@ def _understood(api: WireApi, head: Head, body: bytes) -> TurnRequest | None:
         return None
 
 
-@dataclass(frozen=True, slots=True)
 class _Speculation:
-    """A turn as its speculators see it, and its bets."""
+    """What goes on beside one turn. Implements the relay's `Observer`; a fault means a plain relay."""
+
+    def __init__(self, incoming: Incoming, deps: Deps) -> None:
+        self._incoming = incoming
+        self._deps = deps
+        self._opened = False
+        self._begun: _Begun | None = None
+
+    def open(self) -> None:
+        """Find the trajectory and start the speculators, once."""
+        if self._opened:
+            return
+        self._opened = True
+        if self._incoming.request is not None:
+            try:
+                self._begun = _begin(self._incoming, self._incoming.request, self._deps)
+            except Exception:
+                log.exception("a turn could not be placed; it is relayed without speculation")
+        if self._begun is None:
+            hold_reads(self._deps, self._incoming.caller.runtime)
+
+    def opened(self, status: int, headers: Headers) -> None:
+        self.open()
+        if self._begun is not None:
+            self._begun.bets.opened(status, headers)
+
+    def sending(self) -> None:
+        if self._begun is not None:
+            self._begun.bets.sending()
+
+    def sent(self, chunk: bytes) -> None:
+        if self._begun is not None:
+            self._begun.bets.sent(chunk)
+
+    def finish(self, *, client_left: bool, note: str) -> None:
+        """The answer is over: settle, and keep in the index no more of it than its calls."""
+        self.open()
+        if self._begun is not None:
+            live = self._begun.live
+            self._begun.bets.finish(client_left=client_left, note=note)
+            self._begun.entry.answer = Relayed(live.calls, live.answered, live.items, live.unseen)
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """A turn as its speculators see it, its place in the index, and its bets."""
 
     live: Live
     entry: IndexedTurn
     bets: TurnBets
 
-    def finish(self, *, client_left: bool, note: str) -> None:
-        """The answer is over: settle, and keep in the index no more of it than its calls."""
-        self.bets.finish(client_left=client_left, note=note)
-        self.entry.answer = Relayed(self.live.calls, self.live.answered, self.live.items, self.live.unseen)
 
-
-def _open(incoming: Incoming, deps: Deps) -> _Speculation | None:
-    """Find the trajectory and start the speculators. A fault means a plain relay."""
-    if incoming.request is None:
-        return None
-    try:
-        return _begin(incoming, incoming.request, deps)
-    except Exception:
-        log.exception("a turn could not be placed; it is relayed without speculation")
-        return None
-
-
-def _begin(incoming: Incoming, request: TurnRequest, deps: Deps) -> _Speculation:
+def _begin(incoming: Incoming, request: TurnRequest, deps: Deps) -> _Begun:
     head, tenant = incoming.head, incoming.caller.tenant
     session = told(head, b"x-agentspec-session")
     retry = (told(head, b"x-stainless-retry-count") or "0") != "0"
@@ -161,7 +187,7 @@ def _begin(incoming: Incoming, request: TurnRequest, deps: Deps) -> _Speculation
     entry.answer = live
     bets = TurnBets(deps.desk, live, link, speculation=deps.settings.speculation)
     bets.start()
-    return _Speculation(live, entry, bets)
+    return _Begun(live, entry, bets)
 
 
 def _may_run_ahead(placement: Placement, deps: Deps, link: RuntimeLink | None, tenant: str) -> Mapping[str, ToolSpec]:

@@ -148,7 +148,8 @@ class _Response:
 
     async def chunks(self) -> AsyncIterator[bytes]:
         try:
-            async for chunk in self._response.content.iter_any():
+            content = self._response.content
+            while chunk := await content.readany():
                 yield chunk
             if self._cut is not None and self._cut.done() and (error := self._cut.exception()) is not None:
                 raise aiohttp.ClientConnectionError(str(error))
