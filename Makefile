@@ -40,6 +40,7 @@ format: setup
 bench: setup
 	$(BIN)/agentspec models fetch coder05
 	$(BIN)/agentspec demo --repeats 2
+	$(BIN)/agentspec bench wire
 ifneq ($(DATA),)
 	$(BIN)/agentspec bench replay --data $(DATA)
 else

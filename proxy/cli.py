@@ -23,7 +23,7 @@ app = typer.Typer(
 config_app = typer.Typer(no_args_is_help=True, help="Look at the settings.")
 models_app = typer.Typer(no_args_is_help=True, help="Weights of small models for the bundled verifier.")
 bench_app = typer.Typer(no_args_is_help=True, help="Benchmarks; --json prints machine-readable figures.")
-keys_app = typer.Typer(no_args_is_help=True, help="The proxy's own keys.")
+keys_app = typer.Typer(no_args_is_help=True, help="Keys that agents must show.")
 app.add_typer(config_app, name="config")
 app.add_typer(keys_app, name="keys")
 app.add_typer(models_app, name="models")
@@ -96,7 +96,7 @@ def config_show(config: ConfigFile = None) -> None:
 
 @keys_app.command("new")
 def keys_new(
-    tenant: Annotated[str, typer.Argument(help="whose key: tenants never see each other's traces and runs")],
+    tenant: Annotated[str, typer.Argument(help="whose key; tenants never see the runs and conversations of others")],
 ) -> None:
     """Make a key. It is shown once; the file keeps its hash."""
     from agentspec.proxy.doors import hash_of, new_key

@@ -22,6 +22,8 @@ from agentspec.protocols import Headers, UpstreamRequest, UpstreamResponse
 
 _CONNECT_LIMIT_S = 10.0
 _MAX_HEADER_BYTES = 2**17
+_KEEP_ALIVE_S = 60.0
+"""How long an idle connection is kept: most tools are done by then, and the next turn needs no new handshake."""
 
 
 def _closed_unused(cause: BaseException | None) -> bool:
@@ -59,7 +61,7 @@ class _Connector(aiohttp.TCPConnector):
     """Notes for each request whether its connection had been used before."""
 
     def __init__(self) -> None:
-        super().__init__(limit=0, ttl_dns_cache=60)
+        super().__init__(limit=0, ttl_dns_cache=60, keepalive_timeout=_KEEP_ALIVE_S)
         self._used: weakref.WeakSet[object] = weakref.WeakSet()
 
     async def connect(self, *args: Any, **kwargs: Any) -> aiohttp.connector.Connection:
