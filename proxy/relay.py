@@ -32,7 +32,7 @@ class Observer(Protocol):
         ...
 
     def sent(self, chunk: bytes) -> None:
-        """That chunk went out."""
+        """What went out since the last time: one chunk or several in one."""
         ...
 
 
@@ -198,9 +198,10 @@ class _Relay:
         self._unread.append(chunk)
 
     def _read(self) -> None:
+        """All of it in one: whoever waits until everything is read must not go on between two chunks."""
         chunks, self._unread = self._unread, []
-        for chunk in chunks:
-            self._observer.sent(chunk)
+        if chunks:
+            self._observer.sent(chunks[0] if len(chunks) == 1 else b"".join(chunks))
 
 
 def _body_message(chunk: bytes, *, more: bool) -> Message:

@@ -70,6 +70,7 @@ async def test_an_answer_with_a_false_label_passes_and_costs_one_log_record(
     with caplog.at_level(logging.WARNING):
         async with client.stream("POST", "/v1/chat/completions", content=chat()) as response:
             assert b"".join([part async for part in response.aiter_raw()]) == SSE * 3
+        await client.get("/agentspec/status")  # what went out is read by then
     assert len(caplog.records) == 1
 
 
@@ -136,3 +137,37 @@ async def test_an_observer_that_fails_is_switched_off_and_the_answer_goes_on(whe
     assert not sent[-1].get("more_body")
     assert upstream.closed == 1
     assert observer.seen.count(where) <= 1 or where == "nowhere"
+
+
+class Counting:
+    """An observer that compares what it has seen with what has gone out."""
+
+    def __init__(self, sent: list[Any]) -> None:
+        self._sent = sent
+        self._seen = 0
+        self.unread: list[int] = []
+
+    def opened(self, status: int, headers: Any) -> None: ...
+
+    def sending(self) -> None: ...
+
+    def sent(self, chunk: bytes) -> None:
+        self._seen += len(chunk)
+        self.unread.append(sum(len(message.get("body", b"")) for message in self._sent) - self._seen)
+
+
+@pytest.mark.anyio
+async def test_whoever_waits_until_all_is_read_never_goes_on_between_two_chunks() -> None:
+    import asyncio
+
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        await asyncio.Event().wait()
+
+    observer = Counting(sent)
+    assert (await answer(Canned(), None, Client(receive, send, CHAT), observer)).whole  # type: ignore[arg-type]
+    assert set(observer.unread) == {0}
