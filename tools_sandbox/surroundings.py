@@ -16,9 +16,15 @@ from dataclasses import dataclass
 from typing import Any
 
 _FRAMEWORK_PACKAGES = frozenset(
-    {"agents", "anyio", "crewai", "langchain", "langchain_core", "langgraph", "langsmith", "opentelemetry", "sniffio"}
+    {
+        *("agents", "anyio", "crewai", "langchain", "langchain_core", "langgraph", "langsmith", "opentelemetry"),
+        *("pydantic_ai", "pydantic_graph", "sniffio"),
+    }
 )
-_FRAMEWORK_VARIABLES = frozenset({"current_async_library_cvar", "numpy.ufunc.extobj"})
+_FRAMEWORK_VARIABLES = frozenset(
+    {"current_async_library_cvar", "numpy.ufunc.extobj", "_in_sync_callback", "include_content"}
+)
+_FRAMEWORK_PREFIX = "pydantic_ai."
 _LANGCHAIN_CONFIG = "child_runnable_config"
 _LANGCHAIN_INTERNAL = ("__pregel", "checkpoint", "langgraph_", "__")
 
@@ -121,7 +127,8 @@ def _user_variables(context: contextvars.Context) -> dict[contextvars.ContextVar
     for variable, value in context.items():
         attribute = _context_attribute(type(value))
         if attribute is not None:
-            found[variable] = getattr(value, attribute, value)
+            if (users := getattr(value, attribute, value)) is not None:
+                found[variable] = users
         elif variable.name.endswith(_LANGCHAIN_CONFIG) and isinstance(value, Mapping):
             if configurable := _langchain_user_part(value):
                 found[variable] = configurable
@@ -134,7 +141,9 @@ def _says_nothing(name: str, value: Any) -> bool:
     """A framework's own, or a default that a library sets in whichever thread first used it."""
     if isinstance(value, decimal.Context):
         return _same_arithmetic(value, decimal.DefaultContext)
-    return name in _FRAMEWORK_VARIABLES or _package(type(value)) in _FRAMEWORK_PACKAGES
+    if name in _FRAMEWORK_VARIABLES or name.startswith(_FRAMEWORK_PREFIX):
+        return True
+    return _package(type(value)) in _FRAMEWORK_PACKAGES
 
 
 def _same_arithmetic(one: decimal.Context, other: decimal.Context) -> bool:
