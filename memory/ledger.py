@@ -183,7 +183,10 @@ class SqlLedger:
             self._queue.put((table, row))
 
     async def close(self) -> None:
-        await asyncio.to_thread(self._close)
+        try:
+            await asyncio.to_thread(self._close)
+        except RuntimeError:  # the interpreter is ending and starts no more threads
+            self._close()
 
     def _close(self) -> None:
         self._closing.set()

@@ -38,14 +38,18 @@ class Engine:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._app: App | None = None
         self._pid = 0
+        self._stopped = False
 
     def running(self) -> tuple[App, asyncio.AbstractEventLoop]:
         """The application and its loop. A child process after a fork gets its own.
 
         Raises:
             ConfigError: the ledger's database cannot be opened.
+            ConnectionError: it has been stopped.
         """
         with self._lock:
+            if self._stopped:
+                raise ConnectionError("the embedded engine has been closed")
             if self._loop is None or self._app is None or self._pid != os.getpid():
                 self._app = build(self._settings, self._extra)
                 self._loop = asyncio.new_event_loop()
@@ -63,6 +67,7 @@ class Engine:
         """Close the endpoint's connections, write the ledger, end the thread."""
         atexit.unregister(self.stop)
         with self._lock:
+            self._stopped = True
             app, loop, self._app, self._loop = self._app, self._loop, None, None
         if app is not None and loop is not None and self._pid == os.getpid():
             asyncio.run_coroutine_threadsafe(_end(app), loop).result()

@@ -202,6 +202,18 @@ class _AsyncBody(_Body):
         self._exchange.leave()
 
 
+def _engine_of(running: Running, http: Any, request: Any) -> tuple[App, asyncio.AbstractEventLoop]:
+    """The engine.
+
+    Raises:
+        ConnectError (of the library): it has been closed.
+    """
+    try:
+        return running()
+    except ConnectionError as error:
+        raise http.ConnectError(str(error), request=request) from error
+
+
 class SyncEngineWay:
     """A transport to the engine in this process, for clients that block."""
 
@@ -212,7 +224,7 @@ class SyncEngineWay:
 
     def handle_request(self, request: Any) -> Any:
         """Have the engine answer."""
-        exchange = Exchange(*self._running(), request, b"".join(request.stream))
+        exchange = Exchange(*_engine_of(self._running, self.http, request), request, b"".join(request.stream))
         body = _stream(_SyncBody, self.http)(self.http, exchange, request)
         exchange.start()
         try:
@@ -233,7 +245,7 @@ class AsyncEngineWay:
     async def handle_async_request(self, request: Any) -> Any:
         """Have the engine answer."""
         sent = b"".join([part async for part in request.stream])
-        exchange = Exchange(*self._running(), request, sent)
+        exchange = Exchange(*_engine_of(self._running, self.http, request), request, sent)
         body = _stream(_AsyncBody, self.http)(self.http, exchange, request)
         exchange.start(body.wake)
         try:

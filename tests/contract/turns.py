@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import httpx
+
 from agentspec import speculate
 from agentspec.calls import ToolCall
 from agentspec.trajectory import calls_in
@@ -62,4 +64,5 @@ def all_served(agent: Any, turns: int = 3) -> None:
 
 def windows(proxy: Any) -> int:
     """Runtimes in which a relayed write holds reads back right now."""
+    httpx.get(f"{proxy.url}/agentspec/status", trust_env=False)  # what has gone out before is read by then
     return sum(link.writing() for link in proxy.deps.runtimes._links.values())
