@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -82,8 +83,12 @@ class Proxy:
         return sorted(self.bets(), key=lambda bet: bet["settled_s"])
 
     def claimed(self, count: int = 1) -> list[dict[str, Any]]:
-        """Wait until so many claims are in the ledger; they, in order."""
+        """Wait until so many claims are in the ledger, and those that are still on their way; they, in order."""
         eventually(lambda: len(self.claims()) >= count, f"{count} claims in the ledger", 5.0)
+        known, before = len(self.claims()), -1
+        while known != before:
+            time.sleep(0.25)  # the ledger gathers rows for 0.1 s
+            before, known = known, len(self.claims())
         return sorted(self.claims(), key=lambda claim: claim["id"])
 
 
