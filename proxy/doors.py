@@ -36,8 +36,7 @@ class Doors:
                 no key.
         """
         if sum(len(name) + len(value) + 4 for name, value in headers) > self._max_header_bytes:
-            message = f"the request's headers are larger than {self._max_header_bytes} bytes (setting max_header_bytes)"
-            raise RequestError(message, code="headers_too_large", status=431)
+            raise head_too_large(self._max_header_bytes)
         head = head_of(headers)
         if (reason := self._foreign(head)) is not None:
             raise RequestError(reason, code="forbidden", status=403)
@@ -89,6 +88,12 @@ def _bare(value: str) -> str:
     """A key without the word before it."""
     kind, _, rest = value.partition(" ")
     return (rest if kind.lower() == "bearer" else value).strip()
+
+
+def head_too_large(limit_bytes: int) -> RequestError:
+    """A request whose head is larger than this."""
+    message = f"the request's headers are larger than {limit_bytes} bytes (setting max_header_bytes)"
+    return RequestError(message, code="headers_too_large", status=431)
 
 
 def new_key() -> str:

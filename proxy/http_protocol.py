@@ -9,6 +9,7 @@ import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from agentspec.proxy.asgi import HANGUP, Hangup
+from agentspec.proxy.doors import head_too_large
 
 _END_OF_HEAD = b"\r\n\r\n"
 _OFFER_OF_HTTP2 = re.compile(rb"\r\nupgrade: *h2c(?=\r\n)", re.IGNORECASE)
@@ -61,9 +62,7 @@ class GuardedHttp(HttpToolsProtocol):
         self._in_head, self._head_bytes = True, 0
 
     def _refuse(self) -> None:
-        message = f"the request's headers are larger than {self.max_header_bytes} bytes (setting max_header_bytes)"
-        error = {"message": message, "type": "invalid_request_error", "param": None, "code": "headers_too_large"}
-        body = msgspec.json.encode({"error": error})
+        body = msgspec.json.encode(head_too_large(self.max_header_bytes).body())
         self.transport.write(
             b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-type: application/json\r\n"
             b"content-length: %d\r\nconnection: close\r\n\r\n%s" % (len(body), body)

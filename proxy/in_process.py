@@ -64,24 +64,13 @@ class Exchange:
         self._answer.put(message)
         self._arrived()
 
-    def next(self, timeout_s: float | None) -> Message | None:
+    def next(self, timeout_s: float | None = None, *, wait: bool = True) -> Message | None:
         """The answer's next message, None behind its last.
 
         Raises:
-            queue.Empty: none came in time.
+            queue.Empty: none came in time; without `wait`: none is here yet.
         """
-        message = self._answer.get(timeout=timeout_s)
-        if message is not None:
-            self._loop.call_soon_threadsafe(self._ahead.release)
-        return message
-
-    def next_if_here(self) -> Message | None:
-        """The same without waiting.
-
-        Raises:
-            queue.Empty: none is here yet.
-        """
-        message = self._answer.get_nowait()
+        message = self._answer.get(wait, timeout_s)
         if message is not None:
             self._loop.call_soon_threadsafe(self._ahead.release)
         return message
@@ -184,7 +173,7 @@ class _AsyncBody(_Body):
         while True:
             self._here.clear()
             try:
-                return self._exchange.next_if_here()
+                return self._exchange.next(wait=False)
             except queue.Empty:
                 pass
             try:

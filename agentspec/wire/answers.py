@@ -9,6 +9,7 @@ import msgspec
 
 from agentspec.calls import JsonCloser, ToolCall, parse_arguments
 from agentspec.events import CallComplete, CallFragment, CallNamed, TurnEvent, Usage
+from agentspec.sse import SseDecoder
 
 _decoder = msgspec.json.Decoder()
 
@@ -28,6 +29,37 @@ class AnswerStream(Protocol):
     def finish(self) -> list[TurnEvent]:
         """The stream is over. A call that is still open then was broken off: it is none."""
         ...
+
+
+class EventStream:
+    """What the streamed answers of all APIs share: events in, their payloads read, turn events out."""
+
+    read: frozenset[str] | None = None
+    """The types of events that say something here; None for all."""
+
+    def __init__(self) -> None:
+        self._sse = SseDecoder()
+        self._ended = False
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of an event that is not complete yet."""
+        return self._sse.held_bytes
+
+    def feed(self, chunk: bytes) -> list[TurnEvent]:
+        """Take the next bytes as the endpoint sent them (decompressed) and return what they said."""
+        events: list[TurnEvent] = []
+        for event in self._sse.feed(chunk):
+            if self.read is not None and event.event not in self.read:
+                continue
+            payload = payload_of(event.data)  # "[DONE]" is none
+            if payload is not None:
+                told = payload.get("type")
+                events += self._payload(payload, told if isinstance(told, str) and told else event.event)
+        return events
+
+    def _payload(self, payload: dict[str, Any], kind: str) -> list[TurnEvent]:
+        raise NotImplementedError
 
 
 def payload_of(text: str | bytes) -> dict[str, Any] | None:

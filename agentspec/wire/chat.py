@@ -12,9 +12,8 @@ import msgspec
 
 from agentspec.calls import ToolCall, parse_arguments
 from agentspec.events import CallNamed, OtherChoiceCalls, ReasoningDelta, TextDelta, TurnEnd, TurnEvent, Usage
-from agentspec.sse import SseDecoder
 from agentspec.trajectory import SYSTEM, TOOL, Said, call_meaning, content_meaning, meaning_digest
-from agentspec.wire.answers import OpenCall, dicts, payload_of, usage
+from agentspec.wire.answers import EventStream, OpenCall, dicts, payload_of, usage
 from agentspec.wire.request import NULL, TurnRequest, decode, mapping, message_memo, text_of, tools_memo, unreadable
 
 _REASONING_FIELDS = ("reasoning_content", "reasoning")
@@ -99,35 +98,20 @@ _messages = message_memo(read_message)
 _tools = tools_memo(_read_tool)
 
 
-class ChatStream:
+class ChatStream(EventStream):
     """Turns the bytes of a streamed answer into turn events, several calls interleaved."""
 
     def __init__(self) -> None:
-        self._sse = SseDecoder()
+        super().__init__()
         self._calls: dict[int, OpenCall] = {}
         self._slots: dict[int, int] = {}
         """The endpoint's index of a call -> ours, which no two calls share."""
-        self._ended = False
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of an event that is not complete yet."""
-        return self._sse.held_bytes
-
-    def feed(self, chunk: bytes) -> list[TurnEvent]:
-        """Take the next bytes as the endpoint sent them (decompressed) and return what they said."""
-        events: list[TurnEvent] = []
-        for event in self._sse.feed(chunk):
-            payload = payload_of(event.data)  # "[DONE]" is none
-            if payload is not None:
-                events += self._payload(payload)
-        return events
 
     def finish(self) -> list[TurnEvent]:
         """The stream is over. A call that is still open then was broken off: it is none."""
         return self._end(None)
 
-    def _payload(self, payload: dict[str, Any]) -> list[TurnEvent]:
+    def _payload(self, payload: dict[str, Any], kind: str = "") -> list[TurnEvent]:
         events: list[TurnEvent] = []
         for choice in dicts(payload.get("choices")):
             delta = choice.get("delta")

@@ -13,9 +13,8 @@ import msgspec
 
 from agentspec.calls import ToolCall
 from agentspec.events import FAILED, AnswerBegan, ReasoningDelta, TextDelta, TurnEnd, TurnEvent
-from agentspec.sse import SseDecoder
 from agentspec.trajectory import ASSISTANT, SYSTEM, TOOL, Said, call_meaning, content_meaning, meaning_digest
-from agentspec.wire.answers import OpenCalls, count, dicts, payload_of, usage
+from agentspec.wire.answers import EventStream, OpenCalls, count, dicts, payload_of, usage
 from agentspec.wire.request import NULL, TurnRequest, decode, mapping, message_memo, text_of, tools_memo, unreadable
 
 _NOT_CONTENT = frozenset({"thinking", "redacted_thinking", "tool_use"})
@@ -122,11 +121,13 @@ _READ = frozenset(
 )
 
 
-class MessagesStream:
+class MessagesStream(EventStream):
     """Turns the bytes of a streamed answer into turn events, several calls interleaved."""
 
+    read = _READ
+
     def __init__(self) -> None:
-        self._sse = SseDecoder()
+        super().__init__()
         self._calls = OpenCalls()
         self._blocks: dict[Any, int | None] = {}
         """The call that began last under an index of the endpoint's; some give every block the same one, or none."""
@@ -134,23 +135,6 @@ class MessagesStream:
         """Inputs that came whole with the start of their block."""
         self._prompt_tokens = 0
         self._reason: str | None = None
-        self._ended = False
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of an event that is not complete yet."""
-        return self._sse.held_bytes
-
-    def feed(self, chunk: bytes) -> list[TurnEvent]:
-        """Take the next bytes as the endpoint sent them (decompressed) and return what they said."""
-        events: list[TurnEvent] = []
-        for event in self._sse.feed(chunk):
-            if event.event not in _READ:
-                continue
-            payload = payload_of(event.data)
-            if payload is not None:
-                events += self._payload(payload, text_of(payload.get("type")) or event.event)
-        return events
 
     def finish(self) -> list[TurnEvent]:
         """The stream is over. A call that is still open then was broken off: it is none."""

@@ -22,9 +22,8 @@ from agentspec.events import (
     TurnEnd,
     TurnEvent,
 )
-from agentspec.sse import SseDecoder
 from agentspec.trajectory import ASSISTANT, SYSTEM, TOOL, USER, Said, call_meaning, content_meaning, meaning_digest
-from agentspec.wire.answers import OpenCalls, dicts, payload_of, usage
+from agentspec.wire.answers import EventStream, OpenCalls, dicts, payload_of, usage
 from agentspec.wire.request import NULL, TurnRequest, decode, mapping, message_memo, text_of, tools_memo, unreadable
 
 _OTHER_CALLS = frozenset({"computer_call", "local_shell_call", "shell_call", "apply_patch_call"})
@@ -153,32 +152,17 @@ _LAST = frozenset({"response.completed", "response.incomplete", "response.failed
 _READ = frozenset({*_TEXT, *_REASONING, *_OF_CALLS, *_LAST, "message", "error", "response.created"})
 
 
-class ResponsesStream:
+class ResponsesStream(EventStream):
     """Turns the bytes of a streamed answer into turn events, several calls interleaved."""
 
+    read = _READ
+
     def __init__(self) -> None:
-        self._sse = SseDecoder()
+        super().__init__()
         self._calls = OpenCalls()
         self._known: dict[tuple[str, Any], int] = {}
         """Calls by their item's id, their own id and their place; some endpoints give all items the same place."""
         self._began = False
-        self._ended = False
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes of an event that is not complete yet."""
-        return self._sse.held_bytes
-
-    def feed(self, chunk: bytes) -> list[TurnEvent]:
-        """Take the next bytes as the endpoint sent them (decompressed) and return what they said."""
-        events: list[TurnEvent] = []
-        for event in self._sse.feed(chunk):
-            if event.event not in _READ:
-                continue
-            payload = payload_of(event.data)
-            if payload is not None:
-                events += self._payload(payload, text_of(payload.get("type")) or event.event)
-        return events
 
     def finish(self) -> list[TurnEvent]:
         """The stream is over. A call that is still open then was broken off: it is none."""
