@@ -24,10 +24,11 @@ from agentspec.proxy.asgi import (
     Scope,
     Send,
     Sending,
-    header,
+    head_of,
     read_body,
     send_error,
     send_json,
+    told,
 )
 from agentspec.proxy.channel_server import serve_channel
 from agentspec.proxy.relay import Client, answer
@@ -69,11 +70,12 @@ class App:
         if path in ("/healthz", "/health"):
             await send_json(send, 200, {"status": "ok"})
             return
-        tenant = self._deps.doors.admit(scope["headers"])
+        head = head_of(scope["headers"])
+        tenant = self._deps.doors.admit(scope["headers"], head)
         if ".." in path.split("/"):  # where the endpoint's key is ours it opens the API, not what lies beside it
             raise RequestError(f"{path} is no path of the API", code="not_found", status=404)
         if path.startswith("/v1/"):
-            caller = Caller(tenant, runtime or header(scope["headers"], b"x-agentspec-runtime"))
+            caller = Caller(tenant, runtime or told(head, b"x-agentspec-runtime"), head)
             api = API_OF_PATH.get(path) if scope["method"] == "POST" else None
             if api is not None:
                 await serve_turn(scope, _client(scope, receive, send, api), self._deps, caller)

@@ -28,8 +28,8 @@ class Doors:
         self._loopback = is_loopback(settings.host)
         self._max_header_bytes = settings.max_header_bytes
 
-    def admit(self, headers: Headers) -> str:
-        """The tenant whose request this is.
+    def admit(self, headers: Headers, head: Head) -> str:
+        """The tenant whose request this is; `head`: these headers by their names.
 
         Raises:
             RequestError: its head is too large; it comes from a page or under a name that is not allowed; it has
@@ -37,7 +37,6 @@ class Doors:
         """
         if sum(len(name) + len(value) + 4 for name, value in headers) > self._max_header_bytes:
             raise head_too_large(self._max_header_bytes)
-        head = head_of(headers)
         if (reason := self._foreign(head)) is not None:
             raise RequestError(reason, code="forbidden", status=403)
         return self._tenant(head)

@@ -49,14 +49,10 @@ class Endpoints:
         self._keys_are_ours = keys_are_ours
 
     @property
-    def spends_our_key(self) -> bool:
-        """Whether a request can cost the operator something."""
-        return any(endpoint.key for endpoint in self._all)
-
-    @property
     def direct_url(self) -> str:
         """Where an agent can go without us, with its own key; "" where it cannot."""
-        return "" if self._keys_are_ours or len(self._all) > 1 or self.spends_our_key else self._all[0].url
+        first, *others = self._all
+        return "" if self._keys_are_ours or others or first.key else first.url
 
     def for_model(self, model: str, path: str) -> Endpoint:
         """The endpoint that serves a model; without a name the one that speaks the path's API.

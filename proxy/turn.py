@@ -14,7 +14,7 @@ from agentspec.effects import ToolSpec
 from agentspec.errors import RequestError
 from agentspec.ids import new_id
 from agentspec.protocols import Headers, UpstreamRequest
-from agentspec.proxy.asgi import Head, Scope, head_of, read_body, told
+from agentspec.proxy.asgi import Head, Scope, read_body, told
 from agentspec.proxy.bets import TurnBets
 from agentspec.proxy.desk import Desk
 from agentspec.proxy.doors import Doors
@@ -45,10 +45,11 @@ class Deps:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks: the tenant, and the id of the runtime in the path or the headers, if any."""
+    """Who asks: the tenant, the id of the runtime in the path or the headers, if any, and what else the headers say."""
 
     tenant: str
     runtime: str | None
+    head: Head
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,6 @@ class Incoming:
 
     api: WireApi
     caller: Caller
-    head: Head
     body: bytes
     request: TurnRequest | None
     """None where it could not be read: compressed, or JSON of another shape."""
@@ -85,11 +85,10 @@ async def serve_turn(scope: Scope, client: Client, deps: Deps, caller: Caller) -
 
 def _read(scope: Scope, body: bytes, deps: Deps, caller: Caller, api: WireApi) -> Incoming:
     """Read the request and choose its endpoint."""
-    head = head_of(scope["headers"])
-    request = _understood(api, head, body)
+    request = _understood(api, caller.head, body)
     endpoints = deps.endpoints
     endpoint = endpoints.for_body(body, api.path) if request is None else endpoints.for_model(request.model, api.path)
-    return Incoming(api, caller, head, body, request, endpoint, endpoints.onward(endpoint, scope, body))
+    return Incoming(api, caller, body, request, endpoint, endpoints.onward(endpoint, scope, body))
 
 
 def _understood(api: WireApi, head: Head, body: bytes) -> TurnRequest | None:
@@ -161,7 +160,7 @@ class _Begun:
 
 
 def _begin(incoming: Incoming, request: TurnRequest, deps: Deps) -> _Begun:
-    head, tenant = incoming.head, incoming.caller.tenant
+    head, tenant = incoming.caller.head, incoming.caller.tenant
     session = told(head, b"x-agentspec-session")
     retry = (told(head, b"x-stainless-retry-count") or "0") != "0"
     placement = deps.index.place(request, tenant=tenant, session=session, retry=retry)
