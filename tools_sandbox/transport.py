@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +18,9 @@ log = logging.getLogger("agentspec.transport")
 
 _GONE = ("ConnectError", "ConnectTimeout", "RemoteProtocolError", "ReadError", "WriteError")
 """What a request ends in, before any answer, when the proxy is away or dies."""
+
+_ROOT = re.compile(rb"/v1(?=[/?]|$)")
+"""The API's root in a path; the id of a runtime before it may begin with the same letters."""
 
 _AVOID_S = 2.0
 """After a failure, go straight to the endpoint for this long before trying the proxy again."""
@@ -62,9 +66,10 @@ class _Chooser:
 
     def _at(self, request: Any, base: str) -> Any:
         """The same request under another base URL: what follows `/v1` is kept."""
-        _, found, rest = request.url.raw_path.partition(b"/v1")
+        path: bytes = request.url.raw_path
+        root = _ROOT.search(path)
         url = self._http.URL(base)
-        url = url.copy_with(raw_path=url.raw_path.rstrip(b"/") + (rest if found else b""))
+        url = url.copy_with(raw_path=url.raw_path.rstrip(b"/") + (path[root.end() :] if root else b""))
         headers = [(b"host", url.netloc), *((k, v) for k, v in request.headers.raw if k.lower() != b"host")]
         extensions = request.extensions
         return self._http.Request(request.method, url, headers=headers, stream=request.stream, extensions=extensions)

@@ -298,3 +298,15 @@ def test_forks_under_load_never_hang_a_child_and_never_flood_the_log(start, join
         for thread in threads:
             thread.join()
     assert len(caplog.records) < 20, caplog.records[-1].getMessage()
+
+
+def test_a_runtime_whose_id_begins_like_the_apis_root_is_reached(endpoint, start, monkeypatch):
+    """One id in four thousand does."""
+    monkeypatch.setattr("agentspec.tools_sandbox.connect.secrets.token_urlsafe", lambda size: "v1" + "x" * 30)
+    proxy = start()
+    with agentspec.connect(proxy.url, tools=(), endpoint="http://127.0.0.1:1/v1", wait_s=5.0) as runtime:
+        endpoint.answers(speaks())
+        body = {"model": "m", "messages": [{"role": "user", "content": "hello"}], "stream": True}
+        with runtime.http_client("httpx") as client:
+            answer = client.post(f"{runtime.base_url}/chat/completions", json=body)
+    assert (answer.status_code, answer.content) == (200, b"".join(speaks()))
