@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from agentspec.effects import Effect, ToolSpec
+from agentspec.sandbox import Isolation, Sandbox
 
 PROTOCOL = 1
 PATH = "/agentspec/channel"
@@ -32,6 +33,12 @@ class ToolInfo(msgspec.Struct, frozen=True, kw_only=True):
     egress: bool
     parameters: dict[str, Any]
     loose: bool = False
+    needs_approval: bool = False
+    ahead: bool = True
+    isolation: str = "thread"
+    workspace: str | None = None
+    address: str | None = None
+    network: bool = False
 
     @classmethod
     def of(cls, spec: ToolSpec, loose: bool) -> ToolInfo:
@@ -46,6 +53,12 @@ class ToolInfo(msgspec.Struct, frozen=True, kw_only=True):
             egress=spec.egress,
             parameters=spec.parameters,
             loose=loose,
+            needs_approval=spec.needs_approval,
+            ahead=spec.ahead,
+            isolation=spec.sandbox.isolation,
+            workspace=spec.sandbox.workspace,
+            address=spec.sandbox.address,
+            network=spec.sandbox.network,
         )
 
     def spec(self) -> ToolSpec:
@@ -53,7 +66,7 @@ class ToolInfo(msgspec.Struct, frozen=True, kw_only=True):
 
         Raises:
             ConfigError: it contradicts itself.
-            ValueError: no such effect.
+            ValueError: no such effect or place.
         """
         return ToolSpec(
             name=self.name,
@@ -64,6 +77,11 @@ class ToolInfo(msgspec.Struct, frozen=True, kw_only=True):
             stable_for_s=self.stable_for_s,
             egress=self.egress,
             parameters=self.parameters,
+            needs_approval=self.needs_approval,
+            ahead=self.ahead,
+            sandbox=Sandbox(
+                Isolation(self.isolation), workspace=self.workspace, address=self.address, network=self.network
+            ),
         )
 
 

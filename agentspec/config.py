@@ -162,6 +162,10 @@ class Settings(BaseSettings):
     max_runs_per_turn: int = Field(4, ge=0, description="runs ahead that one turn may have")
     miss_cost_share: float = Field(0.15, ge=0, description="what a discarded run costs, as a share of its latency")
     bet_limit_s: float = Field(120.0, gt=0, description="seconds that an unclaimed result is kept")
+    egress_discards_per_hour: int = Field(
+        60, ge=0, description="wrong guesses that may tell a third party something, per tenant (tools with egress)"
+    )
+    tools_off: tuple[str, ...] = Field((), description='tools that never run ahead, as JSON: ["search_web"]')
     write_window_s: float = Field(900.0, gt=0, description="longest time that a relayed write holds reads back")
     harmless_tools: tuple[str, ...] = Field(
         (),

@@ -188,49 +188,6 @@ class Upstream(Protocol):
         ...
 
 
-class Run(Protocol):
-    """One run of a tool ahead of time."""
-
-    started_s: float
-    """Monotonic clock."""
-
-    def cancel(self) -> bool:
-        """Stop it. False when it cannot be stopped (a thread): it is left to end on its own."""
-        ...
-
-
-class Tier(Protocol):
-    """A place where tools run ahead."""
-
-    name: str
-
-    def start(self, work: Work) -> Run:
-        """Start the work and return at once; its end is reported through `work.done`.
-
-        Raises:
-            ToolRefused: this work cannot run here.
-        """
-        ...
-
-    def forget_everything(self) -> None:
-        """In a child process after a fork: nothing of the parent's runs here."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """A tool's function, bound to everything it needs, and where its end is reported."""
-
-    tool: str
-    call: Callable[[], Any]
-    done: Callable[[Any, BaseException | None], None]
-    """Called once from any thread with (result, None) or (None, error)."""
-    loop: Any = None
-    """The event loop on which an async tool must run; None for a plain function."""
-    context: Any = None
-    """The `contextvars.Context` to run in."""
-
-
 class Ledger(Protocol):
     """The books: rows written off the hot path, dropped and counted when it cannot keep up."""
 

@@ -19,8 +19,6 @@ import re
 import typing
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, Literal, NotRequired
 
 from pydantic import (
@@ -31,36 +29,17 @@ from pydantic import (
     TypeAdapter,
     ValidationError,
 )
+from pydantic.errors import PydanticInvalidForJsonSchema
 from pydantic.fields import FieldInfo
 from typing_extensions import TypedDict  # pydantic refuses typing's before Python 3.12
 
 from agentspec.calls import canonical_json
 from agentspec.errors import ConfigError, ToolRefused
-
-
-class Form(StrEnum):
-    """How a call hands its arguments over; a run only serves a claim of the same form."""
-
-    PLAIN = "plain"
-    """JSON values that validation leaves as they are."""
-    TYPED = "typed"
-    """Validated objects (models, enums, datetimes), as frameworks pass them."""
-    RAW = "raw"
-    """JSON values where validation would make objects, or strings where it would make numbers."""
-
-
-@dataclass(frozen=True, slots=True)
-class Arguments:
-    """A call's arguments less those that equal their defaults: canonical, as validated values and as they came."""
-
-    key: str
-    form: Form
-    validated: dict[str, Any]
-    raw: dict[str, Any]
+from agentspec.keys import Arguments, Form
 
 
 class Signature:
-    """A function's parameters, less those in `hidden` (context, bound instance), as one validator.
+    """A function's parameters, less those in `hidden` (context, bound instance), as one validator. Implements `Keys`.
 
     Raises:
         ConfigError: a parameter has a type that cannot be validated from JSON, or is `*args`.
@@ -102,8 +81,16 @@ class Signature:
             raise ConfigError(f"tool {self.name!r}: an argument's type cannot come from JSON: {first}") from error
 
     def json_schema(self) -> dict[str, Any]:
-        """JSON Schema of the arguments, with defaults where they are JSON."""
-        schema = self._adapter.json_schema()
+        """JSON Schema of the arguments, with defaults where they are JSON.
+
+        Raises:
+            ConfigError: an argument's type has no place in JSON.
+        """
+        try:
+            schema = self._adapter.json_schema()
+        except PydanticInvalidForJsonSchema as error:
+            first = str(error).splitlines()[0]
+            raise ConfigError(f"tool {self.name!r}: an argument's type cannot come from JSON: {first}") from error
         for name in self._defaults:
             try:
                 value = self._adapter.dump_python({name: self._defaults[name]}, mode="json", warnings=False)[name]
@@ -125,6 +112,10 @@ class Signature:
         if self._extra:
             arguments.update(arguments.pop(self._extra, {}))
         return {k: _field_default(v) for k, v in arguments.items()}
+
+    def with_defaults(self, validated: Mapping[str, Any]) -> dict[str, Any]:
+        """Validated arguments, and the defaults of those that were left out."""
+        return {**self._validated_defaults, **validated}
 
     def positional(self, arguments: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """The same arguments as `args` and `kwargs`, for functions that take some by position only."""

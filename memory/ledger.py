@@ -65,6 +65,8 @@ BETS = sa.Table(
     sa.Column("turn", sa.String(32), index=True, nullable=False),
     sa.Column("predictor", sa.String(40), nullable=False),
     sa.Column("tool", sa.String(200), nullable=False),
+    sa.Column("tier", sa.String(4)),
+    sa.Column("egress", sa.Boolean),
     sa.Column("arguments", sa.Text),
     sa.Column("name_confidence", sa.Float),
     sa.Column("argument_confidence", sa.Float),
@@ -79,7 +81,8 @@ BETS = sa.Table(
     sa.Column("outcome", sa.String(12), index=True, nullable=False),
     sa.Column("reason", sa.String(300)),
 )
-"""A prediction and what became of it: hit, joined, miss, stale, failed, vetoed or unclaimed."""
+"""A prediction and what became of it: hit, joined, miss, stale, failed, vetoed or unclaimed. `egress`: its arguments
+told a third party something."""
 
 CLAIMS = sa.Table(
     "claims",

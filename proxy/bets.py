@@ -14,7 +14,7 @@ from agentspec.events import CallComplete, CallNamed, OtherChoiceCalls, TurnEven
 from agentspec.gate import Bet as Question
 from agentspec.gate import Verdict, worth_running
 from agentspec.protocols import Headers, Prediction, Speculator
-from agentspec.proxy.books import Bet
+from agentspec.proxy.bet import Bet
 from agentspec.proxy.desk import EAGER, Desk
 from agentspec.proxy.live import AnswerDecoder, Live
 from agentspec.proxy.runtimes import UNSEEN, RuntimeLink
@@ -82,7 +82,11 @@ class TurnBets:
     def _verdict(self, prediction: Prediction, link: RuntimeLink) -> Verdict:
         spec = self._turn.tools.get(prediction.call.name)
         if spec is None:
-            return Verdict(False, 1.0, 0.0, f"{prediction.call.name} is not declared pure or read")
+            return Verdict(False, 1.0, 0.0, f"{prediction.call.name} is not declared as one that may run ahead")
+        if spec.name in self._desk.tools_off:
+            return Verdict(False, 1.0, 0.0, f"{spec.name} is switched off (tools_off)")
+        if spec.egress and self._desk.books.egress_spent(self._turn.tenant):
+            return Verdict(False, 1.0, 0.0, "the egress budget of this hour is spent")
         if spec.depends_on and link.writing():
             return Verdict(False, 1.0, 0.0, "a call that may write is going on")
         hits = 1.0 if prediction.predictor == EAGER else self._record(prediction).value
@@ -152,15 +156,16 @@ class TurnBets:
 
     def _see(self, event: TurnEvent) -> None:
         self._turn.take(event)
+        key = None
         if isinstance(event, CallComplete) and not event.broken_off:
-            self._unfinished.pop(event.index, None)
+            key = self._unfinished.pop(event.index, None)
         if isinstance(event, CallNamed):
             self._unfinished[event.index] = event.id or str(event.index)
             self._call_named(event)
         elif isinstance(event, OtherChoiceCalls):
             self._may_write(event.name, event.id or "other choice")
         elif isinstance(event, CallComplete) and event.call is not None and self._link is not None:
-            self._known.append((event.call, self._desk.books.call_known(self._turn, event.call, self._link)))
+            self._known.append((event.call, self._desk.books.call_known(self._turn, event.call, self._link, key)))
 
     def _call_named(self, event: CallNamed) -> None:
         if self._may_write(event.name, event.id or str(event.index)):
@@ -175,7 +180,7 @@ class TurnBets:
         if link is None or not link.writes(tool):
             return False
         link.open_window(self._turn.id, call, self._desk.write_window_s)
-        self._desk.books.write_relayed(link)
+        self._desk.books.write_relayed(link, self._turn, tool)
         return True
 
     # The end

@@ -9,14 +9,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 from agentspec import channel
 from agentspec.averages import Averages
-from agentspec.calls import ToolCall, canonical_json, same_call
-from agentspec.gate import Verdict
-from agentspec.ids import new_id
-from agentspec.protocols import Ledger, Prediction
+from agentspec.calls import ToolCall, canonical_json
+from agentspec.protocols import Ledger
+from agentspec.proxy.bet import Bet
+from agentspec.proxy.egress import EgressBudget
 from agentspec.proxy.expected import Asked, ExpectedCalls
 from agentspec.proxy.live import Live
 from agentspec.proxy.runtimes import RuntimeLink
@@ -29,39 +28,19 @@ _MAX_ARGUMENT_BYTES = 64 * 2**10
 OUTCOMES = ("hit", "joined", "miss", "stale", "failed", "vetoed", "unclaimed")
 
 
-@dataclass(slots=True, eq=False)
-class Bet:
-    """One prediction on the books."""
-
-    turn: Live
-    prediction: Prediction
-    verdict: Verdict
-    link: RuntimeLink | None
-    id: str = field(default_factory=new_id)
-    offered_s: float = 0.0
-    latency_s: float | None = None
-    waited_s: float | None = None
-    matched: bool = False
-    granted: bool = False
-    outcome: str | None = None
-
-    @property
-    def open(self) -> bool:
-        """Whether it has no outcome yet."""
-        return self.outcome is None
-
-    def fits(self, call: ToolCall) -> bool:
-        """Whether the real call is the one that was bet on, as far as the proxy can tell."""
-        held = self.link.tools.get(call.name) if self.link is not None else None
-        if held is not None and held.loose and self.prediction.call.name == call.name:
-            return True  # the tool's owner decides, in the runtime
-        return same_call(self.prediction.call, call, held.spec.parameters if held else None)
-
-
 class Books:
     """All bets that have no outcome yet, and the way into the ledger for those that have."""
 
-    def __init__(self, ledger: Ledger, averages: Averages, *, keep_arguments: bool, bet_limit_s: float) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        averages: Averages,
+        *,
+        keep_arguments: bool,
+        bet_limit_s: float,
+        egress: EgressBudget | None = None,
+    ) -> None:
+        self.egress = egress or EgressBudget(per_hour=60)
         self._ledger = ledger
         self.averages = averages
         self._keep_arguments = keep_arguments
@@ -70,6 +49,13 @@ class Books:
         self._expected = ExpectedCalls()
         self.counts: dict[str, int] = dict.fromkeys(OUTCOMES, 0)
         self.faults: dict[str, int] = {}
+
+    def egress_spent(self, tenant: str) -> bool:
+        """Whether this tenant's wrong guesses have told third parties enough for now."""
+        out = sum(
+            bet.turn.tenant == tenant and bet.held is not None and bet.held.spec.egress for bet in self._open.values()
+        )
+        return self.egress.spent(tenant, out)
 
     def of_turn(self, turn: Live) -> list[Bet]:
         """The turn's bets without an outcome."""
@@ -86,7 +72,8 @@ class Books:
         if len(canonical_json(call.arguments)) > _MAX_ARGUMENT_BYTES:
             self.settle(bet, "vetoed", "the arguments are too large to be sent ahead")
             return
-        bet.link.send(channel.RunAhead(bet.id, bet.turn.trajectory, call.name, call.arguments, self._bet_limit_s))
+        name = bet.link.name_of(call.name)
+        bet.link.send(channel.RunAhead(bet.id, bet.turn.trajectory, name, call.arguments, self._bet_limit_s))
 
     def settle(self, bet: Bet, outcome: str, reason: str) -> None:
         """Give a bet its outcome. A second one is refused: the first counts."""
@@ -97,6 +84,10 @@ class Books:
         self.counts[outcome] += 1
         served = outcome in ("hit", "joined")
         latency, waited = bet.latency_s or 0.0, bet.waited_s or 0.0
+        held = bet.held
+        egress = held is not None and held.spec.egress and bet.verdict.go
+        if egress and not served:
+            self.egress.discarded(bet.turn.tenant)
         self._ledger.record(
             "bets",
             {
@@ -104,6 +95,8 @@ class Books:
                 "turn": bet.turn.id,
                 "predictor": bet.prediction.predictor,
                 "tool": bet.prediction.call.name,
+                "tier": held.spec.sandbox.tier if held is not None else None,
+                "egress": egress,
                 "arguments": canonical_json(bet.prediction.call.arguments) if self._keep_arguments else None,
                 "name_confidence": bet.prediction.name_confidence,
                 "argument_confidence": bet.prediction.argument_confidence,
@@ -130,23 +123,27 @@ class Books:
 
     # What the relayed stream says
 
-    def call_known(self, turn: Live, call: ToolCall, link: RuntimeLink) -> bool:
-        """A real call's JSON has closed; whether a bet is on it."""
-        if call.name in link.tools:
+    def call_known(self, turn: Live, call: ToolCall, link: RuntimeLink, key: str | None = None) -> bool:
+        """A real call's JSON has closed; whether a bet is on it. `key`: of the window that the call opened."""
+        if link.held(call.name) is not None:
             self._expected.add(Asked.by(turn, call, link))
         bet = next((b for b in self.of_turn(turn) if not b.matched and b.fits(call)), None)
         if bet is not None:
-            bet.matched = True
+            bet.matched, bet.call = True, key
         return bet is not None
 
-    def write_relayed(self, link: RuntimeLink) -> None:
-        """A call that may write went out: every read of this runtime that was not handed over is stale."""
+    def write_relayed(self, link: RuntimeLink, turn: Live | None = None, tool: str = "") -> None:
+        """A call that may write went out: every read of this runtime that was not handed over is stale.
+
+        A bet on a write, in a sandbox, is not made stale by the call that it may be a bet on.
+        """
         bets = [bet for bet in self._open.values() if bet.link is link and self._reads(bet)]
-        self.cancel(bets, "stale", "a call that may write was relayed")
+        stale = [bet for bet in bets if not (bet.turn is turn and bet.prediction.call.name == tool)]
+        self.cancel(stale, "stale", "a call that may write was relayed")
 
     @staticmethod
     def _reads(bet: Bet) -> bool:
-        held = bet.link.tools.get(bet.prediction.call.name) if bet.link is not None else None
+        held = bet.held
         return held is None or bool(held.spec.depends_on)
 
     def answer_over(self, turn: Live, *, client_left: bool) -> None:
@@ -199,7 +196,7 @@ class Books:
         self._took(link, bet.prediction.call.name, message.latency_s)
 
     def _took(self, link: RuntimeLink, tool: str, latency_s: float) -> None:
-        held = link.tools.get(tool)
+        held = link.held(tool)
         if held is not None:
             self.averages.tool_latency(tool, held.spec.fingerprint).add(latency_s)
 
@@ -220,7 +217,8 @@ class Books:
         bet = self._bet_of(link, ask.bet)
         if bet is None:
             return channel.Grant(ask.ask, False, "this bet is settled already")
-        if self._reads(bet) and link.writing():
+        own = (bet.turn.id, bet.call) if bet.call is not None else None
+        if self._reads(bet) and link.writing(besides=own):
             self.settle(bet, "stale", "a call that may write is going on")
             return channel.Grant(ask.ask, False, "a call that may write is going on")
         bet.granted = True

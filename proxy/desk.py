@@ -30,6 +30,7 @@ class Desk:
     memory: NextCalls
     speculators: Sequence[Speculator]
     write_window_s: float
+    tools_off: frozenset[str] = frozenset()
     _logged: set[str] = field(default_factory=set)
 
     def fault(self, who: str, error: BaseException) -> None:

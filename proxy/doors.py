@@ -73,7 +73,7 @@ class Doors:
     def _tenant(self, head: Head) -> str:
         shown = [value for name in _KEY_HEADERS if (value := told(head, name)) is not None]
         if not self._keys:
-            text = (shown or [""])[0].encode("utf-8", "replace")
+            text = _bare((shown or [""])[0]).encode("utf-8", "replace")  # a key is one, whatever header it comes in
             return hashlib.blake2b(text, key=_TENANT_SECRET, digest_size=12).hexdigest()
         presented = [hash_of(_bare(value)) for value in shown]
         known = [tenant for tenant, key in self._keys for one in presented if hmac.compare_digest(key, one)]

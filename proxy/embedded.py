@@ -86,9 +86,9 @@ async def _end(app: App) -> None:
 class Embedded(Connection):
     """This process as agent, runtime and proxy in one. Made by `embedded`."""
 
-    def __init__(self, engine: Engine, tools: Iterable[Callable[..., Any]] | None) -> None:
+    def __init__(self, engine: Engine, tools: Iterable[Callable[..., Any]] | None, redis: str | None = None) -> None:
         self._engine = engine
-        super().__init__(_ADDRESS, tools=tools)
+        super().__init__(_ADDRESS, tools=tools, redis=redis)
 
     def _dial(self) -> Dial:
         return lambda: EngineSocket(*self._engine.running())
@@ -114,6 +114,7 @@ def embedded(
     *,
     tools: Iterable[Callable[..., Any]] | None = None,
     speculators: Sequence[Speculator] = (),
+    redis: str | None = None,
     wait_s: float = 2.0,
     **settings: Any,
 ) -> Embedded:
@@ -123,6 +124,7 @@ def embedded(
         upstream: base URL of the model endpoint, with its `/v1`.
         tools: decorated functions to offer; by default all that are declared in this process, now or later.
         speculators: more of them, beside the usual ones.
+        redis: as for `connect`: where several processes run tools on the same state.
         wait_s: seconds to wait until the tools are known to the engine.
         settings: as for `agentspec serve` (`agentspec config show` lists them), for example `engine="vllm"`.
 
@@ -131,6 +133,6 @@ def embedded(
     """
     engine = Engine(load({"upstream": upstream, **settings}), speculators)
     engine.running()
-    connection = Embedded(engine, tools)
+    connection = Embedded(engine, tools, redis)
     connection.wait(wait_s)
     return connection

@@ -35,9 +35,9 @@ class Asked:
 
     def is_claimed_by(self, link: RuntimeLink, message: channel.Claimed) -> bool:
         """Whether a claim of this runtime's is this very call."""
-        if self.link is not link or self.call.name != message.tool or message.arguments is None:
+        if self.link is not link or link.name_of(self.call.name) != message.tool or message.arguments is None:
             return False
-        held = link.tools.get(self.call.name)
+        held = link.held(self.call.name)
         claimed = parse_arguments(message.arguments)
         schema = held.spec.parameters if held else None
         return claimed is not None and same_call(self.call, ToolCall(self.call.name, claimed), schema)

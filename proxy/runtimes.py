@@ -10,10 +10,13 @@ from dataclasses import dataclass, field
 from agentspec import channel
 from agentspec.effects import ToolSpec
 from agentspec.errors import ConfigError
+from agentspec.proxy.tool_names import held_names
 from agentspec.wire.request import Schemas
 
 log = logging.getLogger("agentspec.runtimes")
 
+
+_MAX_NAMES = 10_000
 
 UNSEEN = "?"
 """Stands for the calls of an answer that could not be read."""
@@ -37,6 +40,8 @@ class RuntimeLink:
     harmless: frozenset[str] = frozenset()
     """Undeclared tools that the operator knows to change nothing."""
     tools: dict[str, HeldTool] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+    """Names that requests use for its tools, where they are others (MCP clients put the server's name before)."""
     undecoded: int = 0
     """Relayed chunks of its turns whose calls have not been read yet."""
     deferred: list[channel.Ask] = field(default_factory=list)
@@ -57,16 +62,29 @@ class RuntimeLink:
             except (ConfigError, ValueError) as error:
                 log.warning("runtime %s: tool %s is left out: %s", self.label, info.name, error)
 
+    def learn_names(self, offered: Schemas) -> None:
+        """A request offers these tools: note what it calls ours."""
+        if len(self.names) < _MAX_NAMES:
+            found = held_names(offered, self.tools)
+            self.names.update((name, held) for name, held in found.items() if name != held)
+
+    def name_of(self, tool: str) -> str:
+        """A tool's name here, from its name in a request."""
+        return tool if tool in self.tools else self.names.get(tool, tool)
+
+    def held(self, tool: str) -> HeldTool | None:
+        """The tool that a request means by this name, if this runtime holds it."""
+        return self.tools.get(self.name_of(tool))
+
     def may_run_ahead(self, offered: Schemas) -> dict[str, ToolSpec]:
-        """The request's tools that this runtime can run ahead."""
-        return {
-            name: held.spec for name, held in self.tools.items() if name in offered and held.spec.effect.may_run_ahead
-        }
+        """The request's tools that this runtime can run ahead, by the names that the request uses."""
+        held = {name: self.held(name) for name in offered}
+        return {name: tool.spec for name, tool in held.items() if tool is not None and tool.spec.may_run_ahead}
 
     def writes(self, tool: str) -> bool:
         """Whether a relayed call of this tool counts as a write of everything."""
-        held = self.tools.get(tool)
-        return tool not in self.harmless if held is None else not held.spec.effect.may_run_ahead
+        held = self.held(tool)
+        return tool not in self.harmless if held is None else not held.spec.effect.changes_nothing
 
     def open_window(self, turn: str, call: str, limit_s: float) -> None:
         """A write was relayed: until its result is back no read starts or is claimed."""
@@ -87,12 +105,13 @@ class RuntimeLink:
         """Whether a write that this turn relayed is going on."""
         return any(key.startswith(f"{turn}:") for key in self._windows)
 
-    def writing(self) -> bool:
-        """Whether a relayed write is going on."""
+    def writing(self, besides: tuple[str, str] | None = None) -> bool:
+        """Whether a relayed write is going on; `besides` the one of this turn and call."""
         if self._windows:
             now = time.monotonic()
             self._windows = {key: until for key, until in self._windows.items() if until > now}
-        return bool(self._windows)
+        own = None if besides is None else f"{besides[0]}:{besides[1]}"
+        return any(key != own for key in self._windows)
 
 
 class Runtimes:
@@ -136,9 +155,10 @@ class Runtimes:
 
 def _holds(link: RuntimeLink, schemas: Mapping[str, Mapping[str, object]]) -> bool:
     """Whether the runtime registered any of these tools, with the same parameter names for each that it did."""
-    shared = [name for name in schemas if name in link.tools]
+    shared = held_names(schemas, link.tools)
     return bool(shared) and all(
-        _parameter_names(schemas[name]) == _parameter_names(link.tools[name].spec.parameters) for name in shared
+        _parameter_names(schemas[name]) == _parameter_names(link.tools[held].spec.parameters)
+        for name, held in shared.items()
     )
 
 

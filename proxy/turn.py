@@ -166,6 +166,8 @@ def _begin(incoming: Incoming, request: TurnRequest, deps: Deps) -> _Begun:
     placement = deps.index.place(request, tenant=tenant, session=session, retry=retry)
     entry = placement.turn
     link = deps.runtimes.for_request(incoming.caller.runtime, tenant, placement.tools)
+    if link is not None:
+        link.learn_names(placement.tools)
     _go_on(placement, deps, link)
     live = Live(
         request=request,

@@ -15,6 +15,7 @@ from agentspec.proxy.app import App
 from agentspec.proxy.books import Books
 from agentspec.proxy.desk import Desk
 from agentspec.proxy.doors import Doors
+from agentspec.proxy.egress import EgressBudget
 from agentspec.proxy.endpoints import endpoints_of
 from agentspec.proxy.runtimes import Runtimes
 from agentspec.proxy.trajectories import TrajectoryIndex
@@ -34,11 +35,18 @@ def build(settings: Settings, extra_speculators: Sequence[Speculator] = ()) -> A
         raise ConfigError("no endpoint is set: give --upstream http://HOST:PORT/v1 (or AGENTSPEC_UPSTREAM)")
     ledger: Ledger = SqlLedger(settings.database)
     averages, memory = Averages(), LastCalls()
-    books = Books(ledger, averages, keep_arguments=settings.keep_arguments, bet_limit_s=settings.bet_limit_s)
+    books = Books(
+        ledger,
+        averages,
+        keep_arguments=settings.keep_arguments,
+        bet_limit_s=settings.bet_limit_s,
+        egress=EgressBudget(settings.egress_discards_per_hour),
+    )
     endpoints = endpoints_of(settings)
     policy = Policy(miss_cost_share=settings.miss_cost_share, max_runs_per_turn=settings.max_runs_per_turn)
     speculators: list[Speculator] = list(extra_speculators)
-    desk = Desk(books, averages, policy, ledger, memory, speculators, settings.write_window_s)
+    tools_off = frozenset(settings.tools_off)
+    desk = Desk(books, averages, policy, ledger, memory, speculators, settings.write_window_s, tools_off)
     speculators += _speculators(settings, memory, desk)
 
     async def close() -> None:

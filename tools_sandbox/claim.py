@@ -10,11 +10,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentspec import channel
-from agentspec.signature import Arguments, Form
+from agentspec.keys import Arguments, Form
 from agentspec.tools_sandbox.claim_table import PendingRun
-from agentspec.tools_sandbox.runtime import Runtime, Seen
+from agentspec.tools_sandbox.fidelity import Ended
+from agentspec.tools_sandbox.runtime import Runtime
+from agentspec.tools_sandbox.sessions import Seen
 from agentspec.tools_sandbox.surroundings import Surroundings
-from agentspec.tools_sandbox.tier_thread import running_ahead
+from agentspec.tools_sandbox.tiers.thread import running_ahead
 from agentspec.tools_sandbox.tool import DeclaredTool, snapshot
 
 log = logging.getLogger("agentspec.claims")
@@ -38,10 +40,12 @@ class Claim:
     began_s: float = field(default_factory=time.monotonic)
     run: PendingRun | None = None
     reason: str = "no run ahead of this call"
+    checked: PendingRun | None = None
+    """A run whose result is to be compared with this call's, instead of served."""
 
     def reserve(self) -> PendingRun | None:
         """Take a fitting run out of the table, so that no other claim gets it."""
-        if self.arguments is None or not self.tool.spec.effect.may_run_ahead:
+        if self.arguments is None or not self.tool.spec.may_run_ahead:
             return None
         owner = self.tool.owner(self.arguments, self.surroundings)
         for runtime in active_runtimes(self.tool):  # one, unless the process has connected to several proxies
@@ -54,6 +58,32 @@ class Claim:
             if stale:
                 self.reason = "stale"
         return None
+
+    @property
+    def touches(self) -> frozenset[str]:
+        """The domains that this call changes."""
+        return self.tool.touches(self.arguments)
+
+    def still_good(self, run: PendingRun) -> bool:
+        """Whether no other process has written to what the run depends on. A round trip where writes are shared."""
+        shared = self.runtime.shared
+        return shared is None or run.stamp is None or shared.unchanged(run.depends_on, run.stamp)
+
+    def recover(self) -> None:
+        """Before a call that may commit, or that reads what one may have half committed."""
+        if self.tool.spec.sandbox.commits:
+            self.runtime.tiers.recover(self.tool.spec.sandbox)
+
+    def compare(self, real: Ended) -> None:
+        """The agent's own call is over: hold the run that was kept for comparison against it."""
+        run, self.checked = self.checked, None
+        if run is None:
+            return
+        try:
+            found = compare(run, real)
+        except Exception as error:
+            found = f"it could not be compared: {error!r}"
+        self.give_back("miss", f"checked against the real call: {found or 'equal'}")
 
     def join_limit_s(self, run: PendingRun) -> float:
         """How long to wait for a run before hedging: until its start + q90 of its tool."""
@@ -82,9 +112,15 @@ class Claim:
             self.reason,
         )
         try:
-            self.runtime.settle(report, Seen(self.tool, self.surroundings))
+            self.runtime.sessions.seen(report.claim, Seen(self.tool, self.surroundings))
+            self.runtime.report(report)
         except Exception as error:  # the tool's result is there: no report of ours may take its place
             log.warning("%s: a claim could not be reported: %r", self.tool.name, error)
+
+    def refused(self, outcome: str, reason: str) -> Handed | None:
+        """The same, as what a claim gets from it: nothing."""
+        self.give_back(outcome, reason)
+        return None
 
     def give_back(self, outcome: str, reason: str) -> None:
         """The reserved run will not serve this claim."""
@@ -93,7 +129,22 @@ class Claim:
             self.runtime.void(self.run, outcome, reason)
 
 
+@dataclass(frozen=True, slots=True)
+class Handed:
+    """A result that a claim got without a plain call."""
+
+    value: Any
+
+
 _numbers = itertools.count(1)
+
+
+def compare(run: PendingRun, real: Ended) -> str | None:
+    """Hold a finished run against the real call of the same state; what differed, None where nothing did."""
+    error = run.future.exception()
+    ahead = Ended(error=error) if error is not None else Ended(run.future.result())
+    left = run.run.differs() if run.run is not None and error is None and real.error is None else None
+    return run.tool.fidelity.compare(ahead, real, left)
 
 
 def active_runtimes(tool: DeclaredTool) -> list[Runtime]:

@@ -18,8 +18,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentspec.effects import overlap
-from agentspec.protocols import Run
-from agentspec.signature import Arguments
+from agentspec.keys import Arguments
+from agentspec.runs import Run
+from agentspec.tools_sandbox.shared import Stamp
 from agentspec.tools_sandbox.surroundings import Surroundings
 from agentspec.tools_sandbox.tool import DeclaredTool
 
@@ -34,8 +35,16 @@ class PendingRun:
     arguments: Arguments
     surroundings: Surroundings
     owner: Any
+    depends_on: frozenset[str]
+    """Domains whose change makes it stale."""
     started_s: float
     expires_s: float
+    stamp: Stamp | None = None
+    """What other processes had written to these domains when it started; None where nothing is shared."""
+    claimable: bool = True
+    """Whether it may serve a claim; one that is run for comparison may not."""
+    dropped: bool = False
+    """Nobody will claim it; one that is about to start should not."""
     future: Future[Any] = field(default_factory=Future)
     run: Run | None = None
     latency_s: float = 0.0
@@ -48,7 +57,7 @@ class PendingRun:
 
     def serves(self, tool: DeclaredTool, arguments: Arguments, surroundings: Surroundings, owner: Any) -> bool:
         """Rule 1."""
-        if self.tool is not tool or self.arguments.form is not arguments.form:
+        if not self.claimable or self.tool is not tool or self.arguments.form is not arguments.form:
             return False
         return (
             self._same_arguments(arguments)
@@ -60,7 +69,7 @@ class PendingRun:
         mine = self.arguments
         if mine.key == other.key and _equal(mine.validated, other.validated):
             return True
-        loosely = self.tool.same_call
+        loosely = self.tool.word.same_call
         return loosely is not None and bool(loosely(mine.validated, other.validated))
 
     def stale_at(self, now: float) -> bool:
@@ -86,7 +95,7 @@ class ClaimTable:
     def add(self, run: PendingRun) -> tuple[bool, list[PendingRun]]:
         """Let a run in; returns whether it may start (no overlapping write goes on) and what had to make room."""
         with self._lock:
-            if self._writing(run.tool.spec.depends_on):
+            if self._writing(run.depends_on):
                 return False, []
             self._runs[run.bet] = run
             return True, self._make_room()
@@ -117,9 +126,9 @@ class ClaimTable:
             the run or None, and the runs that turned out to be stale or too old on the way.
         """
         with self._lock:
-            if self._writing(tool.spec.depends_on):
-                return None, []
             fitting = [r for r in self._runs.values() if r.serves(tool, arguments, surroundings, owner)]
+            if any(self._writing(run.depends_on) for run in fitting):
+                return None, []
             stale = [r for r in fitting if r.stale_at(now) or now > r.expires_s]
             fresh = sorted((r for r in fitting if r not in stale), key=lambda r: (not r.done, r.started_s))
             taken = fresh[:1]
@@ -160,7 +169,7 @@ class ClaimTable:
             return self._void(self._writes.pop(ticket, frozenset()))
 
     def _void(self, domains: frozenset[str]) -> list[PendingRun]:
-        void = [run for run in self._runs.values() if overlap(run.tool.spec.depends_on, domains)]
+        void = [run for run in self._runs.values() if overlap(run.depends_on, domains)]
         for run in void:
             del self._runs[run.bet]
         return void

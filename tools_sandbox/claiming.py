@@ -14,9 +14,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from agentspec.tools_sandbox.claim import Claim, open_claim
-from agentspec.tools_sandbox.handover import collect, collect_async
-from agentspec.tools_sandbox.runtime import Runtime
-from agentspec.tools_sandbox.tool import RUNTIMES, DeclaredTool, snapshot
+from agentspec.tools_sandbox.fidelity import Ended
+from agentspec.tools_sandbox.handover import collect, collect_async, off_the_loop
+from agentspec.tools_sandbox.shadow import open_shadow
+from agentspec.tools_sandbox.tool import DeclaredTool
+from agentspec.tools_sandbox.writing import Writing
 
 log = logging.getLogger("agentspec.claims")
 
@@ -24,68 +26,83 @@ log = logging.getLogger("agentspec.claims")
 def call_plainly(tool: DeclaredTool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """A real call of a plain function under `@speculate`."""
     claim = open_claim(tool, args, kwargs)
-    if claim is None or not tool.spec.effect.may_run_ahead:
-        return _serially(tool, args, kwargs, claim)
-    try:
-        handed = collect(claim)
-    except Exception as error:  # nothing of ours may reach the agent
-        log.warning("%s: claim failed, running it plainly: %r", tool.name, error)
-        handed = None
+    handed = None
+    if claim is not None and tool.spec.may_run_ahead:
+        try:
+            handed = collect(claim)
+        except Exception as error:  # nothing of ours may reach the agent
+            log.warning("%s: claim failed, running it plainly: %r", tool.name, error)
     return _serially(tool, args, kwargs, claim) if handed is None else handed.value
 
 
 async def call_async(tool: DeclaredTool, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """A real call of a coroutine function under `@speculate`."""
     claim = open_claim(tool, args, kwargs)
-    if claim is None or not tool.spec.effect.may_run_ahead:
-        return await _serially_async(tool, args, kwargs, claim)
-    try:
-        handed = await collect_async(claim)
-    except Exception as error:
-        log.warning("%s: claim failed, running it plainly: %r", tool.name, error)
-        handed = None
+    handed = None
+    if claim is not None and tool.spec.may_run_ahead:
+        try:
+            handed = await collect_async(claim)
+        except Exception as error:
+            log.warning("%s: claim failed, running it plainly: %r", tool.name, error)
     return await _serially_async(tool, args, kwargs, claim) if handed is None else handed.value
 
 
 def _serially(tool: DeclaredTool, args: tuple[Any, ...], kwargs: Mapping[str, Any], claim: Claim | None) -> Any:
-    writes = _begin_write(tool)
-    began = time.monotonic()
-    try:
-        result = tool.function(*args, **kwargs)
-        tool.took(time.monotonic() - began)
+    call = _PlainCall(tool, claim)
+    with Writing(call.touches):
+        call.begin()
+        try:
+            result = tool.function(*args, **kwargs)
+        except BaseException as error:
+            call.end(Ended(error=error))
+            raise
+        call.end(Ended(result))
         return result
-    finally:
-        _end_write(writes)
-        if claim is not None:
-            claim.missed(time.monotonic() - began)
 
 
 async def _serially_async(
     tool: DeclaredTool, args: tuple[Any, ...], kwargs: Mapping[str, Any], claim: Claim | None
 ) -> Any:
-    writes = _begin_write(tool)
-    began = time.monotonic()
-    try:
-        result = await tool.function(*args, **kwargs)
-        tool.took(time.monotonic() - began)
+    call = _PlainCall(tool, claim)
+    async with Writing(call.touches):
+        await off_the_loop(tool, call.begin)
+        try:
+            result = await tool.function(*args, **kwargs)
+        except BaseException as error:
+            call.end(Ended(error=error))
+            raise
+        await off_the_loop(tool, call.end, Ended(result))
         return result
-    finally:
-        _end_write(writes)
-        if claim is not None:
-            claim.missed(time.monotonic() - began)
 
 
-def _begin_write(tool: DeclaredTool) -> list[tuple[Runtime, int]]:
-    if not tool.spec.touched:
-        return []
-    tickets = []
-    for runtime in snapshot(RUNTIMES):
-        ticket, void = runtime.table.begin_write(tool.spec.touched)
-        runtime.discard_stale(void)
-        tickets.append((runtime, ticket))
-    return tickets
+class _PlainCall:
+    """The tool runs as if agentspec were not there; what is around that."""
 
+    def __init__(self, tool: DeclaredTool, claim: Claim | None) -> None:
+        self._tool = tool
+        self._claim = claim
+        self.touches = tool.touches(claim.arguments if claim is not None else None)
 
-def _end_write(tickets: list[tuple[Runtime, int]]) -> None:
-    for runtime, ticket in tickets:
-        runtime.discard_stale(runtime.table.end_write(ticket))
+    def begin(self) -> None:
+        """Just before the function."""
+        self._shadow = None
+        if self._claim is not None and self._tool.spec.sandbox.isolated:
+            try:
+                self._claim.recover()
+                self._shadow = open_shadow(self._claim)
+            except Exception as error:
+                log.warning("%s: %r", self._tool.name, error)
+        self._began_s = time.monotonic()
+
+    def end(self, real: Ended) -> None:
+        """Just after it."""
+        latency_s = time.monotonic() - self._began_s
+        if real.error is None:
+            self._tool.took(latency_s)
+        claim = self._claim
+        if claim is None:
+            return
+        claim.compare(real)
+        if self._shadow is not None:
+            self._shadow.hold_against(real)
+        claim.missed(latency_s)

@@ -19,10 +19,12 @@ from agentspec.tools_sandbox.channel_client import ChannelClient, Dial, dial_pro
 from agentspec.tools_sandbox.declare import declared
 from agentspec.tools_sandbox.http_libraries import http_library, transport_class
 from agentspec.tools_sandbox.runtime import Runtime
-from agentspec.tools_sandbox.tier_thread import ThreadTier
+from agentspec.tools_sandbox.shared import SharedDomains
+from agentspec.tools_sandbox.tiers.registry import Tiers
 from agentspec.tools_sandbox.tool import snapshot
 from agentspec.tools_sandbox.transport import AsyncWay, Route, SyncWay
 
+REDIS_VARIABLE = "AGENTSPEC_REDIS"
 RUNTIME_HEADER = "x-agentspec-runtime"
 
 _LIVE: weakref.WeakSet[Connection] = weakref.WeakSet()
@@ -41,12 +43,15 @@ class Connection:
         endpoint: str | None = None,
         tools: Iterable[Callable[..., Any]] | None = None,
         api_key: str | None = None,
+        redis: str | None = None,
     ) -> None:
         self._proxy_url = proxy_url
         self._api_key = api_key
         self._endpoint = endpoint
         chosen = None if tools is None else [declared(tool) for tool in tools]
-        self._runtime = Runtime(ThreadTier(), chosen)
+        shared_at = redis or os.environ.get(REDIS_VARIABLE)
+        shared = SharedDomains(shared_at, api_key or "") if shared_at else None
+        self._runtime = Runtime(Tiers(), chosen, shared)
         self._channel: ChannelClient | None = None
         self._closed = False
         self._open()
@@ -121,6 +126,7 @@ class Connection:
             self._channel.close()
         for tool in self._runtime.tools().values():
             tool.runtimes.discard(self._runtime)
+        self._runtime.close()
 
     def __enter__(self) -> Connection:
         return self
@@ -134,12 +140,13 @@ class Connection:
         self._runtime.forget_everything()
 
 
-def connect(
+def connect(  # noqa: PLR0913  (each is a setting, all but one by keyword)
     url: str = "http://127.0.0.1:8787",
     *,
     endpoint: str | None = None,
     tools: Iterable[Callable[..., Any]] | None = None,
     api_key: str | None = None,
+    redis: str | None = None,
     wait_s: float = 2.0,
 ) -> Connection:
     """Make this process a runtime of the proxy at `url`. Never fails because the proxy is away: it is retried.
@@ -151,6 +158,8 @@ def connect(
         tools: decorated functions to offer; by default all that are declared in this process, now or later.
         api_key: the key that the agent's requests carry (default: `OPENAI_API_KEY`). Requests that do not name
             this runtime find it only under the same key.
+        redis: `redis://HOST:PORT/DB` (default: `AGENTSPEC_REDIS`), where several processes of one tenant run tools on
+            the same state: a write in one of them makes reads stale in all. Without it each process is on its own.
         wait_s: seconds to wait for the proxy before going on without it.
 
     Raises:
@@ -160,7 +169,7 @@ def connect(
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise ConfigError(f"connect: {url!r} is no URL; write for example http://127.0.0.1:8787")
     key = api_key or os.environ.get("OPENAI_API_KEY")
-    connection = Connection(f"{parts.scheme}://{parts.netloc}", endpoint, tools, key)
+    connection = Connection(f"{parts.scheme}://{parts.netloc}", endpoint, tools, key, redis)
     connection.wait(wait_s)
     return connection
 

@@ -11,40 +11,47 @@ import concurrent.futures
 import contextvars
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from agentspec import channel
 from agentspec.errors import ToolRefused
-from agentspec.tools_sandbox.claim import Claim
+from agentspec.tools_sandbox.claim import Claim, Handed
 from agentspec.tools_sandbox.claim_table import PendingRun
 from agentspec.tools_sandbox.runtime import GRANT_LIMIT_S
+from agentspec.tools_sandbox.tool import DeclaredTool
+from agentspec.tools_sandbox.writing import Writing
 
-
-@dataclass(frozen=True, slots=True)
-class Handed:
-    """A result that a claim got without a plain call."""
-
-    value: Any
+T = TypeVar("T")
 
 
 def collect(claim: Claim) -> Handed | None:
     """What a run ahead gives this claim; None for a miss."""
+    claim.recover()
     run = claim.reserve()
     if run is None:
         return None
     try:
+        if not claim.still_good(run):
+            return claim.refused("stale", _CHANGED)
         grant = _granted(claim, run)
         if not grant.ok:
-            claim.give_back("stale", grant.reason)
-            return None
+            return claim.refused("stale", grant.reason)
         was_done = run.done
         concurrent.futures.wait([run.future], claim.join_limit_s(run))
-        return _outcome(claim, run, was_done) if run.done else _hedge(claim, run)
+        if run.done:
+            return _outcome(claim, run, was_done)
+        if run.tool.spec.touched:  # it changes something, so there can be no second one: killed, and run plainly
+            return claim.refused("failed", _TOO_SLOW)
+        return _hedge(claim, run)
     except BaseException:  # Ctrl-C while we waited: the call is over, and so is its run
         claim.give_back("unclaimed", "the claim was interrupted")
         raise
+
+
+_TOO_SLOW = "the run ahead took too long"
+_CHANGED = "another process has written to what it depends on, or cannot be asked"
 
 
 def _granted(claim: Claim, run: PendingRun) -> channel.Grant:
@@ -58,9 +65,19 @@ _NO_ANSWER = channel.Grant(0, False, "the proxy did not answer in time")
 
 
 def _outcome(claim: Claim, run: PendingRun, was_done: bool) -> Handed | None:
+    """The run is over: hand it over, unless it failed, has still to prove itself, or its changes cannot be made."""
+    if run.tool.fidelity.wants_a_check():
+        claim.checked = run
+        return None
     if run.future.exception() is not None:
         claim.reason = "the run ahead raised; run again"
         return None
+    try:
+        if run.run is not None:
+            with Writing(claim.touches):
+                run.run.commit()
+    except ToolRefused as error:
+        return claim.refused("stale", str(error))
     claim.handed_over(run, was_done)
     return Handed(run.future.result())
 
@@ -86,7 +103,7 @@ def _hedge(claim: Claim, run: PendingRun) -> Handed | None:
 
 def _settle_hedge(claim: Claim, own: Future[Any] | asyncio.Future[Any]) -> Handed | None:
     """Our second run was there first. Where it raised, the agent's own call has the last word."""
-    claim.give_back("failed", "the run ahead took too long")
+    claim.give_back("failed", _TOO_SLOW)
     if own.exception() is not None:
         return None
     claim.missed(time.monotonic() - claim.began_s)
@@ -100,21 +117,32 @@ def _call_again(claim: Claim) -> Any:
 
 
 async def collect_async(claim: Claim) -> Handed | None:
+    await off_the_loop(claim.tool, claim.recover)
     run = claim.reserve()
     if run is None:
         return None
     try:
+        if run.stamp is not None and not await asyncio.to_thread(claim.still_good, run):
+            return claim.refused("stale", _CHANGED)
         grant = await _granted_async(claim, run)
         if not grant.ok:
-            claim.give_back("stale", grant.reason)
-            return None
+            return claim.refused("stale", grant.reason)
         was_done = run.done
         ahead = asyncio.wrap_future(run.future)
         await asyncio.wait({ahead}, timeout=claim.join_limit_s(run))
-        return _outcome(claim, run, was_done) if run.done else await _hedge_async(claim, run, ahead)
+        if run.done:
+            return await off_the_loop(claim.tool, _outcome, claim, run, was_done)
+        if run.tool.spec.touched:
+            return claim.refused("failed", _TOO_SLOW)
+        return await _hedge_async(claim, run, ahead)
     except BaseException:  # cancelled, most likely
         claim.give_back("unclaimed", "the claim was cancelled")
         raise
+
+
+async def off_the_loop(tool: DeclaredTool, step: Callable[..., T], *args: Any) -> T:
+    """Take a step that may touch a disk or another process without holding up the event loop."""
+    return await asyncio.to_thread(step, *args) if tool.spec.sandbox.isolated else step(*args)
 
 
 async def _granted_async(claim: Claim, run: PendingRun) -> channel.Grant:

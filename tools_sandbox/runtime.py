@@ -11,17 +11,18 @@ import itertools
 import logging
 import threading
 import time
-from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from agentspec import channel
 from agentspec.errors import SpeculationError, ToolRefused
-from agentspec.protocols import Tier, Work
+from agentspec.runs import Work
 from agentspec.tools_sandbox.claim_table import ClaimTable, PendingRun, approximate_bytes
-from agentspec.tools_sandbox.surroundings import Surroundings
+from agentspec.tools_sandbox.sessions import Sessions
+from agentspec.tools_sandbox.shared import SharedDomains
+from agentspec.tools_sandbox.tiers.orders import order_of
+from agentspec.tools_sandbox.tiers.registry import Tiers
 from agentspec.tools_sandbox.tool import DECLARED, DeclaredTool, enter, snapshot
 
 log = logging.getLogger("agentspec.runtime")
@@ -47,21 +48,16 @@ class Link(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """A real call's tool and surroundings, kept until the proxy says whose it was."""
-
-    tool: DeclaredTool
-    surroundings: Surroundings
-
-
 class Runtime:
     """Holds the tools, the claim table and what each session's calls looked like."""
 
-    def __init__(self, tier: Tier, tools: Iterable[DeclaredTool] | None = None) -> None:
+    def __init__(
+        self, tiers: Tiers, tools: Iterable[DeclaredTool] | None = None, shared: SharedDomains | None = None
+    ) -> None:
         enter(self, follows=tools is None)
         self.began_s = time.monotonic()
-        self._tier = tier
+        self.tiers = tiers
+        self.shared = shared
         self._fixed = None if tools is None else list(tools)
         self._base = contextvars.copy_context()
         self._link: Link | None = None
@@ -71,17 +67,23 @@ class Runtime:
         """Fresh tables and locks: at start, and in a child process after a fork."""
         self.table = ClaimTable()
         self.left_running = 0
-        self._lock = threading.Lock()
         self._tickets = itertools.count(1)
         self._asked: dict[int, Future[channel.Grant]] = {}
-        self._recent: OrderedDict[int, Seen] = OrderedDict()
-        self._sessions: OrderedDict[tuple[str, DeclaredTool], Surroundings] = OrderedDict()
+        self.sessions = Sessions()
 
     def forget_everything(self) -> None:
         """After a fork: nothing of the parent's is ours."""
         self._link = None
-        self._tier.forget_everything()
+        self.tiers.forget_everything()
         self._reset()
+
+    def close(self) -> None:
+        """End what the tiers have started, and let go of Redis."""
+        for run in self.table.drop_all():
+            self._cancel(run)
+        self.tiers.close()
+        if self.shared is not None:
+            self.shared.close()
 
     def attach(self, link: Link) -> None:
         """Use this way to the proxy."""
@@ -105,7 +107,9 @@ class Runtime:
 
     def hello(self, identity: str) -> channel.Hello:
         """The introduction that the proxy gets."""
-        infos = [channel.ToolInfo.of(tool.spec, tool.same_call is not None) for tool in self.tools().values()]
+        tools = self.tools().values()
+        self.tiers.prepare(tools)
+        infos = [channel.ToolInfo.of(tool.spec, tool.word.same_call is not None) for tool in tools]
         return channel.Hello(identity, infos)
 
     def tools_changed(self) -> None:
@@ -124,7 +128,7 @@ class Runtime:
         elif isinstance(message, channel.Grant):
             self._answer(message)
         elif isinstance(message, channel.Session):
-            self._learn_session(message)
+            self.sessions.learn(message)
 
     def lost(self) -> None:
         """The channel is gone: nothing can be granted any more."""
@@ -149,45 +153,79 @@ class Runtime:
 
     def _start(self, order: channel.RunAhead) -> None:
         tool = self.tools().get(order.tool)
-        if tool is None or not tool.spec.effect.may_run_ahead:
-            raise ToolRefused(f"{order.tool} is not declared pure or read here")
-        surroundings = self._surroundings_for(tool, order.trajectory)
+        if tool is None or not tool.spec.may_run_ahead:
+            raise ToolRefused(f"{order.tool} is not declared as one that may run ahead here")
+        if tool.fidelity.barred is not None:
+            raise ToolRefused(f"{tool.name} is barred from {tool.spec.sandbox.tier}: {tool.fidelity.barred}")
+        surroundings = self.sessions.surroundings(tool, order.trajectory, self._base)
         arguments = tool.signature.of_prediction(order.arguments, tool.last_form)
-        loop = tool.running_loop()
-        if tool.is_async and loop is None:
-            raise ToolRefused(f"{tool.name} is async and was not seen running on a loop yet")
-        for_the_run = tool.signature.of_prediction(order.arguments, tool.last_form)  # its own copy of the values
+        depends_on = tool.depends_on(arguments)
         now = time.monotonic()
-        owner = tool.owner(arguments, surroundings)
-        run = PendingRun(order.bet, order.trajectory, tool, arguments, surroundings, owner, now, now + order.limit_s)
+        run = PendingRun(
+            bet=order.bet,
+            trajectory=order.trajectory,
+            tool=tool,
+            arguments=arguments,
+            surroundings=surroundings,
+            owner=tool.owner(arguments, surroundings),
+            depends_on=depends_on,
+            started_s=now,
+            expires_s=now + order.limit_s,
+            stamp=self.shared.stamp(depends_on) if self.shared is not None else None,
+        )
         started, dropped = self.table.add(run)
         self._discard(dropped, "unclaimed", "made room for newer results")
         if not started:
             raise ToolRefused(f"a write that {tool.name} depends on is going on")
-        work = Work(
-            tool.name,
-            lambda: tool.call(for_the_run, surroundings),
-            lambda result, error: self._over(run, result, error),
-            loop if tool.is_async else None,
-            surroundings.variables.copy(),
-        )
         try:
-            run.run = self._tier.start(work)
+            self.start_run(run, order.arguments)
         except SpeculationError:
             self.table.drop(order.bet)
             raise
 
-    def _surroundings_for(self, tool: DeclaredTool, trajectory: str) -> Surroundings:
-        seen = self._sessions.get((trajectory, tool))
-        if seen is not None:
-            return seen
-        if tool.parameters.hidden:
-            wanted = ", ".join(sorted(tool.parameters.hidden))
-            raise ToolRefused(f"{tool.name}: {wanted} is known only after a first real call of this session")
-        return Surroundings({}, self._base)
+    def start_run(self, run: PendingRun, given: Mapping[str, Any]) -> None:
+        """Start a run that stands in the table, with the arguments as JSON.
+
+        Raises:
+            ToolRefused: its tier is missing, too many runs go on, or its loop is not there.
+        """
+        tool, surroundings = run.tool, run.surroundings
+        isolated = tool.spec.sandbox.isolated
+        loop = None if isolated else tool.running_loop()
+        if tool.is_async and not isolated and loop is None:
+            raise ToolRefused(f"{tool.name} is async and was not seen running on a loop yet")
+        for_the_run = tool.signature.of_prediction(given, run.arguments.form)  # its own copy of the values
+        work = Work(
+            tool.name,
+            lambda: tool.call(for_the_run, surroundings),
+            lambda result, error: self._over(run, result, error),
+            order_of(tool, given, run.arguments.form, surroundings.place) if isolated else None,
+            loop if tool.is_async else None,
+            surroundings.variables.copy(),
+        )
+        tier = self.tiers.of(tool.spec.sandbox)
+        tool.limits.enter()
+        try:
+            run.run = tier.start(work)
+        except BaseException:
+            tool.limits.leave()
+            raise
+        if run.dropped:  # while it was starting
+            self._cancel(run)
+        elif tool.spec.timeout_s is not None and not isolated:
+            give_up = threading.Timer(tool.spec.timeout_s, self._give_up, [run])
+            give_up.daemon = True
+            give_up.start()
+            run.future.add_done_callback(lambda _: give_up.cancel())
+
+    def _give_up(self, run: PendingRun) -> None:
+        """It has taken longer than its timeout_s. One that a claim waits for already is left to that claim."""
+        if not run.done and self.table.drop(run.bet) is not None:
+            self._discard([run], "failed", f"took longer than timeout_s={run.tool.spec.timeout_s:g}")
 
     def _over(self, run: PendingRun, result: Any, error: BaseException | None) -> None:
         latency_s = time.monotonic() - run.started_s
+        run.tool.limits.leave()
         if not run.future.set_running_or_notify_cancel():
             return
         run.latency_s = latency_s
@@ -228,21 +266,16 @@ class Runtime:
             self.report(channel.Voided([run.bet for run in runs], outcome, reason))
 
     def _cancel(self, run: PendingRun | None) -> None:
-        if run is None or run.done:
+        if run is None or (run.done and not run.tool.spec.sandbox.commits):
             return
-        if run.run is not None and not run.run.cancel():
+        run.dropped = True
+        if run.run is not None and not run.run.cancel() and not run.done:
             self.left_running += 1  # a thread cannot be killed; it ends on its own and nobody sees its result
 
-    def settle(self, report: channel.Claimed, seen: Seen) -> None:
-        """Report a real call that is over and remember its surroundings until its session is known."""
-        with self._lock:
-            self._recent[report.claim] = seen
-            while len(self._recent) > 256:
-                self._recent.popitem(last=False)
-        self.report(report)
-
     def sweep(self) -> None:
-        """Drop what nobody claimed in time."""
+        """Drop what nobody claimed in time, and tell other processes of writes that they have missed."""
+        if self.shared is not None:
+            self.shared.pay()
         self._discard(self.table.expired(time.monotonic()), "unclaimed", "not claimed in time")
 
     def report(self, message: channel.FromRuntime) -> None:
@@ -250,13 +283,3 @@ class Runtime:
         link = self._link
         if link is not None:
             link.send(message)
-
-    def _learn_session(self, message: channel.Session) -> None:
-        with self._lock:
-            seen = self._recent.pop(message.claim, None)
-            if seen is None:
-                return
-            self._sessions[message.trajectory, seen.tool] = seen.surroundings
-            self._sessions.move_to_end((message.trajectory, seen.tool))
-            while len(self._sessions) > 1024:
-                self._sessions.popitem(last=False)

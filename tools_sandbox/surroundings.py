@@ -102,6 +102,8 @@ class Surroundings:
     """The instance, context and injected arguments by parameter name."""
     variables: contextvars.Context
     """A copy of the context to run in."""
+    place: tuple[object, ...] = ()
+    """For a tool that runs ahead in another process: working folder and declared environment, all that it sees."""
 
     def same_as(self, other: Surroundings, parameters: Parameters) -> bool:
         """Whether a tool could tell the two apart."""

@@ -5,15 +5,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import functools
 import hashlib
 import inspect
+import os
+import types
 import weakref
 from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from agentspec.averages import Quantile
-from agentspec.effects import ToolSpec
-from agentspec.signature import Arguments, Form, Signature
+from agentspec.effects import EVERYTHING, Effect, ToolSpec
+from agentspec.errors import ToolRefused
+from agentspec.keys import Arguments, Form, Keys
+from agentspec.signature import Signature
+from agentspec.tools_sandbox.domains import DomainRule, call_with_those_it_names, or_everything
+from agentspec.tools_sandbox.fidelity import Fidelity, SameResult
+from agentspec.tools_sandbox.limits import Limits
 from agentspec.tools_sandbox.surroundings import Parameters, Surroundings, hidden_parameters
 
 if TYPE_CHECKING:
@@ -49,6 +58,17 @@ def enter(runtime: Any, *, follows: bool) -> None:
         FOLLOWERS.add(runtime)
 
 
+@dataclass(frozen=True, slots=True)
+class OwnersWord:
+    """What only the owner's own functions can say of a tool; they stay where the tool is held."""
+
+    reads: DomainRule
+    writes: DomainRule
+    identity: Callable[..., Any] | None = None
+    same_call: SameCall | None = None
+    same_result: SameResult | None = None
+
+
 class DeclaredTool:
     """One tool under `@speculate`.
 
@@ -56,21 +76,20 @@ class DeclaredTool:
         function: what the owner wrote.
         spec: the declaration, with the schema of the arguments that the model gives.
         runtimes: the runtimes that hold this tool; empty means plain calls.
+        limits: its runs ahead, counted.
+        fidelity: whether runs in its sandbox were seen to give what real calls give.
     """
 
     def __init__(
-        self,
-        function: Callable[..., Any],
-        spec: ToolSpec,
-        identity: Callable[..., Any] | None,
-        same_call: SameCall | None,
+        self, function: Callable[..., Any], spec: ToolSpec, word: OwnersWord, signature: Keys | None = None
     ) -> None:
         self.function = function
         self.parameters: Parameters = hidden_parameters(function)
-        self.signature = Signature(function, self.parameters.hidden)
+        self.signature: Keys = signature or Signature(function, self.parameters.hidden)
         self.spec = spec
-        self.identity = identity
-        self.same_call = same_call
+        self.word = word
+        self.limits = Limits(spec)
+        self.fidelity = Fidelity(spec.name, spec.sandbox.tier, word.same_result, needed=spec.sandbox.isolated)
         self.is_async = inspect.iscoroutinefunction(function)
         self.runtimes: weakref.WeakSet[Runtime] = weakref.WeakSet()
         self.last_form = Form.PLAIN
@@ -79,6 +98,11 @@ class DeclaredTool:
         DECLARED.add(self)
         for runtime in snapshot(FOLLOWERS):
             runtime.tools_changed()
+
+    @functools.cached_property
+    def seal(self) -> str:
+        """Of the function's code."""
+        return code_seal(self.function)
 
     @property
     def name(self) -> str:
@@ -92,7 +116,40 @@ class DeclaredTool:
     def surroundings(self, bound: Mapping[str, Any]) -> Surroundings:
         """The surroundings of a real call, from its bound arguments and the current context."""
         hidden = {name: bound[name] for name in self.parameters.hidden if name in bound}
-        return Surroundings(hidden, contextvars.copy_context())
+        return Surroundings(hidden, contextvars.copy_context(), self.place())
+
+    def place(self) -> tuple[object, ...]:
+        """What an isolated run of this tool would see of this process right now."""
+        if not self.spec.sandbox.isolated:
+            return ()
+        return (os.getcwd(), *(os.environ.get(name) for name in sorted(self.spec.sandbox.env)))
+
+    def depends_on(self, arguments: Arguments) -> frozenset[str]:
+        """The domains whose change makes a result of this call stale.
+
+        Raises:
+            ToolRefused: the owner's function failed.
+        """
+        if self.spec.effect is Effect.PURE:
+            return frozenset()
+        reads = self.word.reads.of(self._given(arguments))
+        if self.spec.effect is Effect.READ or not reads:
+            return or_everything(reads)
+        return reads | or_everything(self.word.writes.of(self._given(arguments)))
+
+    def touches(self, arguments: Arguments | None) -> frozenset[str]:
+        """The domains that this real call changes; all of them where its arguments do not tell."""
+        if self.spec.effect.changes_nothing:
+            return frozenset()
+        if not self.word.writes.by_argument:
+            return or_everything(self.word.writes.fixed)
+        try:
+            return or_everything(self.word.writes.of(self._given(arguments)) if arguments else frozenset())
+        except ToolRefused:
+            return frozenset({EVERYTHING})
+
+    def _given(self, arguments: Arguments) -> Mapping[str, Any]:
+        return self.signature.with_defaults(arguments.validated)
 
     def owner(self, arguments: Arguments, surroundings: Surroundings) -> Any:
         """What the owner's `identity=` says of a call, evaluated in the call's own context.
@@ -100,18 +157,16 @@ class DeclaredTool:
         Raises:
             Exception: whatever the owner's function raises.
         """
-        if self.identity is None:
+        if self.word.identity is None:
             return None
-        wanted = inspect.signature(self.identity).parameters
-        available = {**surroundings.hidden, **arguments.validated}
-        if any(p.kind is p.VAR_KEYWORD for p in wanted.values()):
-            return surroundings.variables.copy().run(self.identity, **available)
-        given = {name: available[name] for name in wanted if name in available}
-        return surroundings.variables.copy().run(self.identity, **given)
+        available = {**surroundings.hidden, **self._given(arguments)}
+        return surroundings.variables.copy().run(call_with_those_it_names, self.word.identity, available)
 
     def same_surroundings(self, one: Surroundings, other: Surroundings) -> bool:
         """Whether two calls of this tool see the same world; with `identity=` the owner decides."""
-        if self.identity is not None:
+        if self.spec.sandbox.isolated:
+            return one.place == other.place
+        if self.word.identity is not None:
             name = self.parameters.instance
             return name is None or one.hidden.get(name) is other.hidden.get(name)
         return one.same_as(other, self.parameters)
@@ -141,11 +196,33 @@ class DeclaredTool:
         return self._latencies.at(0.9)
 
 
-def fingerprint(function: Callable[..., Any], declaration: str) -> str:
-    """Changes when the tool's code or declaration does (16 hex digits)."""
+def fingerprint(tool: Callable[..., Any] | str, spec: ToolSpec) -> str:
+    """Changes when the tool's code or declaration does, and is the same in every process (16 hex digits).
+
+    `tool` is its function, or a text that stands for one.
+    """
+    code = getattr(tool, "__code__", None)
+    where = f"{getattr(tool, '__module__', '')}.{getattr(tool, '__qualname__', '')}"
+    body = _stable(tool if code is None else code)
+    text = f"{where}|{_stable(asdict(replace(spec, fingerprint='', parameters={})))}|{body}"
+    return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).hexdigest()
+
+
+def code_seal(function: Callable[..., Any]) -> str:
+    """Tells whether two processes mean the same code (16 hex digits)."""
     code = getattr(function, "__code__", None)
-    body = (
-        code.co_code + repr(code.co_consts).encode("utf-8", "replace") if code is not None else repr(function).encode()
-    )
-    where = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}|{declaration}"
-    return hashlib.blake2b(where.encode() + body, digest_size=8).hexdigest()
+    text = _stable(function if code is None else code) + _stable(getattr(function, "__defaults__", None))
+    return hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).hexdigest()
+
+
+def _stable(value: Any) -> str:
+    """A text of a constant, a code object or plain data that no hash seed and no address gets into."""
+    if isinstance(value, types.CodeType):
+        return f"code({value.co_code.hex()},{value.co_names},{_stable(value.co_consts)})"
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{key}:{_stable(item)}' for key, item in value.items())}}}"
+    if isinstance(value, (frozenset, set)):
+        return f"{{{','.join(sorted(map(_stable, value)))}}}"
+    if isinstance(value, (tuple, list)):
+        return f"({','.join(map(_stable, value))})"
+    return repr(value)

@@ -173,7 +173,7 @@ def _told(pairs: Iterable[Pair], count: int, progress: Progress) -> Iterator[Pai
 def _claims(ledger: str) -> Iterator[str]:
     """How each real call ended of a tool that may run ahead, by the proxy's own books."""
     for claim in LedgerReader(ledger).claims():
-        if Effect(claim["effect"]).may_run_ahead:
+        if Effect(claim["effect"]).changes_nothing:
             yield claim["outcome"]
 
 

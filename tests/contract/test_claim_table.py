@@ -57,7 +57,9 @@ def arguments(tool: str, key: str) -> Any:
 
 
 def pending(bet: str, tool: str, key: str, who: str, now: float, owner: Any = None) -> PendingRun:
-    return PendingRun(bet, "t", TOOLS[tool], arguments(tool, key), USERS[who], owner, now, now + LIMIT_S)
+    given = arguments(tool, key)
+    domains = TOOLS[tool].depends_on(given)
+    return PendingRun(bet, "t", TOOLS[tool], given, USERS[who], owner, domains, now, now + LIMIT_S)
 
 
 @dataclass

@@ -195,7 +195,7 @@ def test_a_tool_that_nobody_declared_is_never_run_ahead(endpoint, start, join, a
     agent.think()
     assert runs == []
     (bet,) = proxy.settled()
-    assert (bet["outcome"], bet["reason"]) == ("vetoed", "cancel is not declared pure or read")
+    assert (bet["outcome"], bet["reason"]) == ("vetoed", "cancel is not declared as one that may run ahead")
 
 
 def test_a_declared_tool_that_the_request_does_not_offer_is_never_run_ahead(endpoint, start, join, agent_of):

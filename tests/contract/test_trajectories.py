@@ -14,7 +14,7 @@ from websockets.sync.client import connect as ws_connect
 
 from agentspec import channel, speculate
 from agentspec.calls import ToolCall
-from agentspec.tools_sandbox.tier_thread import running_ahead
+from agentspec.tools_sandbox.tiers.thread import running_ahead
 from tests.contract.scripted import Gate, asks_for, eventually, speaks
 from tests.contract.support import Agent, Guesses
 

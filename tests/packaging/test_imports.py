@@ -48,7 +48,7 @@ def test_every_public_name_resolves() -> None:
     for name in agentspec.__all__:
         assert callable(getattr(agentspec, name))
         assert name in dir(agentspec)
-    with pytest.raises(AttributeError, match="connect, embedded, speculate"):
+    with pytest.raises(AttributeError, match="connect, declare_tools, embedded, speculate"):
         _ = agentspec.conect  # type: ignore[attr-defined]
 
 

@@ -11,10 +11,11 @@ import contextvars
 import inspect
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from agentspec.errors import ToolRefused
-from agentspec.protocols import Run, Work
+from agentspec.runs import Run, Work
 
 _AHEAD = contextvars.ContextVar("agentspec_running_ahead", default=False)
 
@@ -36,6 +37,12 @@ class ThreadTier:
     def forget_everything(self) -> None:
         """All slots are free: at start, and in a child process after a fork."""
         self._slots = threading.BoundedSemaphore(self.max_running)
+
+    def prepare(self, tools: Sequence[Any]) -> None:
+        """A thread needs nothing."""
+
+    def close(self) -> None:
+        """Threads end by themselves."""
 
     def start(self, work: Work) -> Run:
         """Start the work and return at once.
@@ -75,6 +82,12 @@ class _ThreadRun:
     def cancel(self) -> bool:
         return False
 
+    def differs(self) -> str | None:
+        return None
+
+    def commit(self) -> None:
+        return
+
 
 class _LoopRun:
     def __init__(self, work: Work, slots: threading.BoundedSemaphore) -> None:
@@ -113,6 +126,12 @@ class _LoopRun:
         except RuntimeError:  # the loop has closed, and the task with it
             return False
         return True
+
+    def differs(self) -> str | None:
+        return None
+
+    def commit(self) -> None:
+        return
 
     def _stop(self) -> None:
         if self._task is not None:

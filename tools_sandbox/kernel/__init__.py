@@ -1,0 +1,1 @@
+"""What Linux gives for keeping a process in: Landlock, seccomp, namespaces. Thin, over system calls."""

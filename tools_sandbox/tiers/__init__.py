@@ -1,0 +1,1 @@
+"""The places where tools run ahead, from a thread to another machine."""

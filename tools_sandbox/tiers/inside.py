@@ -1,0 +1,172 @@
+"""A zygote's child: shuts itself in, waits for one call, makes it, says how it went, and ends."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import importlib
+import inspect
+import os
+import socket
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from agentspec.errors import ToolRefused
+from agentspec.keys import Form
+from agentspec.signature import Signature
+from agentspec.tools_sandbox.kernel import calls
+from agentspec.tools_sandbox.kernel.confine import (
+    Confinement,
+    die_with,
+    give_up_rights,
+    keep_only,
+    lead_a_group,
+    limit,
+    limit_cpu,
+    reset_signals,
+)
+from agentspec.tools_sandbox.tiers import frames, overlay
+from agentspec.tools_sandbox.tiers.parcel import pack, pack_error
+from agentspec.tools_sandbox.tool import DeclaredTool, code_seal
+
+ATTRIBUTE = "__agentspec_tool__"
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """A function that was found, with what reads its arguments."""
+
+    function: Callable[..., Any]
+    signature: Signature
+
+    def call(self, arguments: dict[str, Any], form: str) -> Any:
+        """Call it with arguments as JSON; a coroutine runs on a loop of its own."""
+        read = self.signature.of_prediction(arguments, Form(form))
+        args, kwargs = self.signature.positional(dict(read.raw if read.form is Form.RAW else read.validated))
+        result = self.function(*args, **kwargs)
+        if inspect.iscoroutinefunction(self.function):
+            result = asyncio.run(result)
+        if inspect.isgenerator(result) or inspect.isasyncgen(result) or inspect.isawaitable(result):
+            if inspect.iscoroutine(result):
+                result.close()
+            raise ToolRefused(f"it returned a {type(result).__name__}, which cannot be handed over")
+        return result
+
+
+def find(module: str, qualname: str, seal: str) -> Ready:
+    """Import a function and make sure that it is the one that was meant.
+
+    Raises:
+        ToolRefused: it cannot be imported, or its code is another here.
+    """
+    try:
+        found = functools.reduce(getattr, qualname.split("."), importlib.import_module(module))
+    except BaseException as error:
+        raise ToolRefused(f"{module}:{qualname} cannot be imported: {error!r}") from error
+    tool = getattr(found, ATTRIBUTE, None)
+    function: Any = tool.function if isinstance(tool, DeclaredTool) else found
+    if code_seal(function) != seal:
+        raise ToolRefused(f"{module}:{qualname} is not the same code there")
+    return Ready(function, Signature(function))
+
+
+def live(sock: socket.socket, plan: frames.Plan, tools: dict[str, Ready], zygote: int) -> None:
+    """The child's whole life. Does not return."""
+    code = 1
+    try:
+        reset_signals()
+        lead_a_group(zygote)
+        sock = socket.socket(fileno=keep_only(sock.detach()))
+        runs = plan.kind in ("process", "overlay")
+        code = _shut_in(sock, plan, tools) if runs else overlay.housekeeping(sock, plan)
+    except BaseException as error:
+        _last_words(sock, f"{type(error).__name__}: {error}")
+    finally:
+        os._exit(code)
+
+
+def _last_words(sock: socket.socket, text: str) -> None:
+    try:
+        frames.send(sock, frames.REFUSED, text[:2000].encode("utf-8", "replace"))
+    except OSError:
+        return
+
+
+def _shut_in(sock: socket.socket, plan: frames.Plan, tools: dict[str, Ready]) -> int:
+    writable: tuple[str, ...] = ()
+    if plan.kind == "overlay":
+        overlay.snapshot_before(plan)
+        overlay.enter_namespaces()
+        if (init := os.fork()) != 0:
+            sock.close()
+            return os.waitstatus_to_exitcode(os.waitpid(init, 0)[1]) & 0xFF
+        die_with(0)  # the parent is outside of our process namespace
+        private = overlay.mount_all(plan)
+        if (tool := os.fork()) != 0:
+            sock.close()
+            return overlay.be_init(tool, private)
+        die_with(1)
+        writable = (plan.workspace, *private)
+    calls.prctl(calls.PR_SET_CHILD_SUBREAPER, 1)  # what the tool leaves running comes to us
+    own_proc = bool(writable) and os.readlink("/proc/self") == str(os.getpid())
+    confinement = Confinement(plan.network, plan.subprocesses, plan.memory_bytes, plan.landlock, writable, own_proc)
+    limit(confinement)
+    give_up_rights(confinement)
+    _warm_up()
+    frames.send(sock, frames.READY)
+    return _work(sock, plan, tools)
+
+
+def _warm_up() -> None:
+    """Touch what a job touches, so that the pages are ours already when it comes."""
+    pack({"warm": [1, "x"]})
+    frames.job_decoder.decode(frames.encode(frames.Job("", {"a": 1}, "plain", "/", {}, 1.0)))
+
+
+def _work(sock: socket.socket, plan: frames.Plan, tools: dict[str, Ready]) -> int:
+    try:
+        kind, payload = frames.receive(sock)
+    except (EOFError, OSError):
+        return 0
+    if kind != frames.RESULT:
+        return 1
+    job = frames.job_decoder.decode(payload)
+    myself = os.getpid()
+    kind, payload = _attempt(job, tools)
+    if os.getpid() != myself:  # the tool forked, and this is its child: it has no business here
+        os._exit(0)
+    if kind != frames.REFUSED and (left := _left_behind(plan)):
+        kind, payload = frames.REFUSED, left.encode()
+    frames.send(sock, kind, payload)
+    return 0
+
+
+def _attempt(job: frames.Job, tools: dict[str, Ready]) -> tuple[bytes, bytes]:
+    try:
+        limit_cpu(job.timeout_s)
+        os.chdir(job.cwd)
+        os.environ.clear()
+        os.environ.update(job.env)
+        warnings.simplefilter("ignore", ResourceWarning)
+        return frames.RESULT, pack(tools[job.tool].call(job.arguments, job.form))
+    except ToolRefused as error:
+        return frames.REFUSED, str(error).encode("utf-8", "replace")
+    except Exception as error:
+        return frames.ERROR, pack_error(error)
+    except BaseException as error:
+        return frames.REFUSED, f"it ended in {type(error).__name__}".encode()
+
+
+def _left_behind(plan: frames.Plan) -> str | None:
+    """What a real call would have left, and this run cannot: a reason not to hand its result over."""
+    if not plan.subprocesses:
+        return None
+    while True:
+        try:
+            if os.waitpid(-1, os.WNOHANG)[0] == 0:
+                return "it left processes running"
+        except ChildProcessError:
+            break
+    return None

@@ -1,0 +1,37 @@
+"""Calls on their way to another process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from agentspec.keys import Form
+from agentspec.runs import Order
+from agentspec.sandbox import Sandbox
+from agentspec.tools_sandbox.tool import DeclaredTool
+
+DEFAULT_TIMEOUT_S = 60.0
+"""Longest run ahead of a tool without a `timeout_s` of its own."""
+
+
+def declared_environment(sandbox: Sandbox) -> dict[str, str]:
+    """The declared variables that are set."""
+    return {name: os.environ[name] for name in sandbox.env if name in os.environ}
+
+
+def order_of(tool: DeclaredTool, given: Mapping[str, Any], form: Form, place: tuple[object, ...]) -> Order:
+    """A call of an isolated tool, for its tier. `place` as from `DeclaredTool.place`."""
+    spec = tool.spec
+    return Order(
+        module=tool.function.__module__,
+        qualname=tool.function.__qualname__,
+        seal=tool.seal,
+        arguments=dict(given),
+        form=form.value,
+        cwd=str(place[0]),
+        env=declared_environment(spec.sandbox),
+        sandbox=spec.sandbox,
+        timeout_s=spec.timeout_s or DEFAULT_TIMEOUT_S,
+        changes_nothing=spec.effect.changes_nothing,
+    )

@@ -1,0 +1,256 @@
+"""Tier T2: a child with a copy-on-write view of its workspace. Its changes are committed on a hit, else dropped."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO
+
+from agentspec.errors import ToolRefused
+from agentspec.runs import Order, Run, Work
+from agentspec.sandbox import Sandbox
+from agentspec.tools_sandbox.tiers import frames, journal, overlay
+from agentspec.tools_sandbox.tiers.process import SETUP_LIMIT_S, ProcessTier, job_of, outcome_of
+from agentspec.tools_sandbox.tiers.zygote_client import Child, ZygoteClient, ask, wait_ready
+from agentspec.tools_sandbox.tool import DeclaredTool
+
+_COMMIT_LIMIT_S = 60.0
+
+
+def state_folder() -> Path:
+    """Where runs keep what they changed: `AGENTSPEC_STATE`, else `XDG_STATE_HOME`/agentspec, else ~/.local/state."""
+    named = os.environ.get("AGENTSPEC_STATE")
+    if named:
+        return Path(named)
+    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(base) / "agentspec" / "overlays"
+
+
+class OverlayTier(ProcessTier):
+    """Runs calls over copies of their workspaces, at most `max_running` at a time."""
+
+    name = "T2"
+
+    def __init__(self, max_running: int = 4, state: Path | None = None) -> None:
+        self._state = state or state_folder()
+        super().__init__(max_running, spares=0)
+
+    def prepare(self, tools: Sequence[DeclaredTool]) -> None:
+        from agentspec.tools_sandbox.capabilities import missing_tiers
+
+        for workspace in {tool.spec.sandbox.workspace or "" for tool in tools}:
+            self._clean_up(workspace)
+        self.missing = missing_tiers().get(self.name)
+        if self.missing is not None:
+            raise ToolRefused(self.missing)
+        super().prepare(tools)
+
+    def start(self, work: Work) -> Run:
+        order = work.order
+        if order is None:
+            raise ToolRefused(f"{work.tool}: only an importable function can run in another process")
+        self._refuse_weak_kernels(order)
+        if not self._slots.acquire(blocking=False):
+            raise ToolRefused(f"{self._max_running} runs ahead are going on already")
+        try:
+            run = _OverlayRun(self, work, order, self._room(order.sandbox))
+            threading.Thread(target=run.main, name=f"agentspec-ahead-{work.tool}", daemon=True).start()
+        except BaseException:
+            self._slots.release()
+            raise
+        return run
+
+    def home(self, workspace: str) -> Path:
+        """The folder of a workspace's lock, rooms and journals.
+
+        Raises:
+            ToolRefused: it cannot be made.
+        """
+        home = journal.home_of(workspace, self._state)
+        try:
+            home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise ToolRefused(f"no place for a copy of {workspace}: {error}; set AGENTSPEC_STATE") from error
+        return home
+
+    def _room(self, sandbox: Sandbox) -> Path:
+        workspace = sandbox.workspace or ""
+        if workspace == "/" or not os.path.isdir(workspace):
+            raise ToolRefused(f"the workspace {workspace} is no folder that can be copied")
+        home = self.home(workspace)
+        if os.path.commonpath([workspace, str(home)]) == workspace:
+            raise ToolRefused(f"{home} lies in the workspace itself; set AGENTSPEC_STATE to a folder outside")
+        return home / secrets.token_hex(8)
+
+    def recover(self, sandbox: Sandbox) -> None:
+        """Bring to its end what a crash has left half committed. Costs a look into a folder where there is nothing.
+
+        Raises:
+            ToolRefused: a change could not be made.
+        """
+        workspace = sandbox.workspace or ""
+        home = journal.home_of(workspace, self._state)
+        if not journal.pending(home):
+            return
+        try:
+            with journal.locked(home):
+                journal.recover(home)
+        except OSError as error:
+            raise ToolRefused(
+                f"a half committed run in {workspace} could not be brought to its end: {error}"
+            ) from error
+
+    def _clean_up(self, workspace: str) -> None:
+        """Recover, and remove the rooms of agents that are gone."""
+        home = self.home(workspace)
+        with contextlib.suppress(OSError), journal.locked(home):
+            journal.recover(home)
+        for room in home.glob("*/"):
+            with contextlib.suppress(OSError), (room / "owner").open("a") as owner:
+                fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                overlay.remove(room)
+
+    def keep_house(self, order: Order, plan: frames.Plan) -> str:
+        """Have a child commit or compare; returns what it found.
+
+        Raises:
+            ToolRefused: it refused, or died.
+        """
+        zygote = self.zygote(order.env)
+        child = zygote.spawn(plan)
+        try:
+            assert child.sock is not None
+            kind, payload = frames.receive(child.sock, _COMMIT_LIMIT_S)
+        except (EOFError, OSError, ValueError) as error:
+            child.gone.wait(1.0)
+            raise ToolRefused(f"it was interrupted: {child.reason or error}") from error
+        finally:
+            if child.sock is not None:
+                child.sock.close()
+        text = payload.decode("utf-8", "replace")
+        if kind != frames.RESULT:
+            raise ToolRefused(text)
+        return text
+
+
+class _OverlayRun:
+    def __init__(self, tier: OverlayTier, work: Work, order: Order, room: Path) -> None:
+        self._tier = tier
+        self._work = work
+        self._order = order
+        self._room = room
+        self._lock = threading.Lock()
+        self._cancelled = False
+        self._settled = False
+        self._over = threading.Event()
+        self._owner: IO[str] | None = None
+        self._zygote: ZygoteClient | None = None
+        self.child: Child | None = None
+        self.started_s = time.monotonic()
+
+    @property
+    def _plan(self) -> frames.Plan:
+        place = self._order.sandbox
+        return frames.Plan(
+            "overlay",
+            network=place.network,
+            subprocesses=True,
+            memory_bytes=place.memory_bytes,
+            landlock=self._tier._landlock,
+            workspace=place.workspace or "",
+            room=str(self._room),
+            read_only=self._order.changes_nothing,
+        )
+
+    def main(self) -> None:
+        """In a thread of its own; reports its end exactly once."""
+        result, error = None, None
+        try:
+            result, error = outcome_of(*self._run())
+        except BaseException as raised:
+            error = raised
+        finally:
+            self._over.set()
+            self._tier.over()
+        if self._cancelled:
+            self._drop()
+        self._work.done(result, error)
+
+    def _run(self) -> tuple[bytes, bytes]:
+        order, plan = self._order, self._plan
+        overlay.lay_out(self._room)
+        self._owner = (self._room / "owner").open("a")
+        fcntl.flock(self._owner, fcntl.LOCK_EX)
+        zygote = self._tier.zygote(order.env)
+        zygote.check((order.module, order.qualname, order.seal))
+        child = zygote.spawn(plan)
+        try:
+            with self._lock:
+                self._zygote, self.child = zygote, child
+                if self._cancelled:
+                    raise ToolRefused("it was cancelled")
+            wait_ready(child, SETUP_LIMIT_S)
+            answer = ask(child, job_of(order), order.timeout_s)
+            if not child.gone.wait(SETUP_LIMIT_S) or child.reason:
+                raise ToolRefused(child.reason or "it did not end")
+            return answer
+        finally:
+            zygote.kill(child)
+            child.gone.wait(SETUP_LIMIT_S)
+            if child.sock is not None:
+                child.sock.close()
+
+    def cancel(self) -> bool:
+        with self._lock:
+            self._cancelled = True
+            if self._zygote is not None and self.child is not None and not self._over.is_set():
+                self._zygote.kill(self.child)
+        if self._over.is_set():
+            self._drop()
+        return True
+
+    def _drop(self) -> None:
+        with self._lock:
+            if self._settled:
+                return
+            self._settled = True
+        self._clear()
+
+    def _clear(self) -> None:
+        overlay.remove(self._room)
+        if self._owner is not None:
+            self._owner.close()
+
+    def differs(self) -> str | None:
+        plan = frames.Plan("compare", workspace=self._plan.workspace, room=str(self._room))
+        return self._tier.keep_house(self._order, plan) or None
+
+    def commit(self) -> None:
+        with self._lock:
+            if self._settled or self._cancelled:
+                raise ToolRefused("it was dropped")
+            self._settled = True
+        plan = self._plan
+        try:
+            self._tier.keep_house(
+                self._order,
+                frames.Plan("commit", workspace=plan.workspace, room=plan.room, read_only=plan.read_only),
+            )
+        except ToolRefused:
+            if not self._brought_to_its_end():
+                raise
+        finally:
+            self._clear()
+
+    def _brought_to_its_end(self) -> bool:
+        """The committer died: where it had come as far as its journal, the changes are made now."""
+        if not (self._room / "journal").exists():
+            return False
+        self._tier.recover(self._order.sandbox)
+        return True

@@ -1,0 +1,225 @@
+"""Tier T1: a child of a zygote, shut in so that it can change nothing. Spare ones wait, shut in already."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from agentspec.errors import ToolRefused
+from agentspec.runs import Order, Run, Work
+from agentspec.tools_sandbox.kernel import landlock
+from agentspec.tools_sandbox.tiers import frames
+from agentspec.tools_sandbox.tiers.orders import declared_environment
+from agentspec.tools_sandbox.tiers.parcel import unpack
+from agentspec.tools_sandbox.tiers.zygote_client import Child, Tool, ZygoteClient, ask, basic_environment, wait_ready
+from agentspec.tools_sandbox.tool import DeclaredTool
+
+SETUP_LIMIT_S = 10.0
+
+
+class ProcessTier:
+    """Runs calls in forked children, at most `max_running` at a time.
+
+    Args:
+        max_running: children at work at once.
+        spares: children that wait, shut in, for the next call of their kind.
+        landlock_version: to act as an older kernel; default: what this one has.
+    """
+
+    name = "T1"
+
+    def __init__(self, max_running: int = 8, spares: int = 2, landlock_version: int | None = None) -> None:
+        self._max_running = max_running
+        self._wanted_spares = spares
+        self._landlock = landlock.version() if landlock_version is None else landlock_version
+        self.missing: str | None = None
+        """Why this machine cannot have the tier, once that is known."""
+        self.forget_everything()
+
+    def forget_everything(self) -> None:
+        """In a child process after a fork: the zygotes are the parent's."""
+        self._slots = threading.BoundedSemaphore(self._max_running)
+        self._lock = threading.Lock()
+        self._zygotes: dict[tuple[tuple[str, str], ...], ZygoteClient] = {}
+        self._spares: dict[tuple[ZygoteClient, frames.Plan], deque[Child]] = {}
+
+    def prepare(self, tools: Sequence[DeclaredTool]) -> None:
+        """Have these tools imported, each with its declared environment, before the first of them runs.
+
+        Raises:
+            ToolRefused: a zygote cannot be started.
+        """
+        by_env: dict[tuple[tuple[str, str], ...], list[Tool]] = {}
+        for tool in tools:
+            env = declared_environment(tool.spec.sandbox)
+            seal = (tool.function.__module__, tool.function.__qualname__, tool.seal)
+            by_env.setdefault(tuple(sorted(env.items())), []).append(seal)
+        for env_key, group in by_env.items():
+            self.zygote(dict(env_key)).prepare(group)
+
+    def zygote(self, env: Mapping[str, str]) -> ZygoteClient:
+        """The zygote whose tools see this declared environment."""
+        key = tuple(sorted(env.items()))
+        with self._lock:
+            if key not in self._zygotes:
+                self._zygotes[key] = ZygoteClient(env)
+            return self._zygotes[key]
+
+    def start(self, work: Work) -> Run:
+        """Start the work and return at once.
+
+        Raises:
+            ToolRefused: too many runs already, the tool cannot run in a child, or this machine cannot shut one in.
+        """
+        order = work.order
+        if order is None:
+            raise ToolRefused(f"{work.tool}: only an importable function can run in another process")
+        self._refuse_weak_kernels(order)
+        if not self._slots.acquire(blocking=False):
+            raise ToolRefused(f"{self._max_running} runs ahead are going on already")
+        try:
+            run = _ChildRun(self, work, order)
+            threading.Thread(target=run.main, name=f"agentspec-ahead-{work.tool}", daemon=True).start()
+        except BaseException:
+            self._slots.release()
+            raise
+        return run
+
+    def _refuse_weak_kernels(self, order: Order) -> None:
+        if self.missing is not None:
+            raise ToolRefused(self.missing)
+        if self._landlock < landlock.FLOOR:
+            raise ToolRefused(f"Landlock {self._landlock} is too old here ({landlock.FLOOR} is needed: Linux 6.2)")
+        if order.sandbox.subprocesses and not order.sandbox.commits and self._landlock < landlock.SIGNALS_SINCE:
+            raise ToolRefused(f"subprocesses need Landlock {landlock.SIGNALS_SINCE} (Linux 6.12), or an overlay")
+
+    def run(self, order: Order, run: _ChildRun) -> tuple[bytes, bytes]:
+        """The life of one run, in a thread of its own: a child, the job, what came of it.
+
+        Raises:
+            ToolRefused: it cannot run, died, or took too long.
+        """
+        zygote = self.zygote(order.env)
+        zygote.check((order.module, order.qualname, order.seal))
+        plan = self._plan(order)
+        child = self._spare(zygote, plan)
+        try:
+            run.has(zygote, child)
+            return ask(child, job_of(order), order.timeout_s)
+        finally:
+            zygote.kill(child)
+            if child.sock is not None:
+                child.sock.close()
+            self._refill(zygote, plan)
+
+    def _plan(self, order: Order) -> frames.Plan:
+        place = order.sandbox
+        return frames.Plan("process", place.network, place.subprocesses, place.memory_bytes, self._landlock)
+
+    def _spare(self, zygote: ZygoteClient, plan: frames.Plan) -> Child:
+        """A child that is shut in: one that waits, else a new one."""
+        while True:
+            with self._lock:
+                waiting = self._spares.get((zygote, plan))
+                child = waiting.popleft() if waiting else None
+            if child is None:
+                child = zygote.spawn(plan)
+                wait_ready(child, SETUP_LIMIT_S)
+                return child
+            if child.generation != zygote.generation:
+                zygote.kill(child)
+            elif child.born.wait(SETUP_LIMIT_S):
+                with contextlib.suppress(ToolRefused):  # it died while it waited
+                    wait_ready(child, SETUP_LIMIT_S)
+                    return child
+
+    def _refill(self, zygote: ZygoteClient, plan: frames.Plan) -> None:
+        with self._lock:
+            waiting = self._spares.setdefault((zygote, plan), deque())
+            try:
+                while len(waiting) < self._wanted_spares:
+                    waiting.append(zygote.order(plan))
+            except ToolRefused:
+                return
+
+    def over(self) -> None:
+        """A run has let go of its slot."""
+        self._slots.release()
+
+    def close(self) -> None:
+        """End the zygotes and everything that they forked."""
+        with self._lock:
+            zygotes, self._zygotes = list(self._zygotes.values()), {}
+            self._spares.clear()
+        for zygote in zygotes:
+            zygote.close()
+
+
+def job_of(order: Order) -> frames.Job:
+    """A call as the child gets it."""
+    env = {**basic_environment(), **order.env}
+    name = f"{order.module}:{order.qualname}"
+    return frames.Job(name, dict(order.arguments), order.form, order.cwd, env, order.timeout_s)
+
+
+def outcome_of(kind: bytes, payload: bytes) -> tuple[Any, BaseException | None]:
+    """A result or an exception, from what a child answered."""
+    try:
+        if kind == frames.RESULT:
+            return unpack(payload), None
+        if kind == frames.ERROR:
+            return None, unpack(payload)
+        return None, ToolRefused(payload.decode("utf-8", "replace"))
+    except ToolRefused as error:
+        return None, error
+
+
+class _ChildRun:
+    def __init__(self, tier: ProcessTier, work: Work, order: Order) -> None:
+        self._tier = tier
+        self._work = work
+        self._order = order
+        self._lock = threading.Lock()
+        self._cancelled = False
+        self._zygote: ZygoteClient | None = None
+        self.child: Child | None = None
+        self.started_s = time.monotonic()
+
+    def main(self) -> None:
+        """In the tier's thread; reports its end exactly once."""
+        result, error = None, None
+        try:
+            result, error = outcome_of(*self._tier.run(self._order, self))
+        except BaseException as raised:
+            error = raised
+        finally:
+            self._tier.over()
+        self._work.done(result, error)
+
+    def has(self, zygote: ZygoteClient, child: Child) -> None:
+        """The run has a child now.
+
+        Raises:
+            ToolRefused: it was cancelled before.
+        """
+        with self._lock:
+            self._zygote, self.child = zygote, child
+            if self._cancelled:
+                raise ToolRefused("it was cancelled")
+
+    def cancel(self) -> bool:
+        with self._lock:
+            self._cancelled = True
+            if self._zygote is not None and self.child is not None:
+                self._zygote.kill(self.child)
+        return True
+
+    def differs(self) -> str | None:
+        return None
+
+    def commit(self) -> None:
+        return

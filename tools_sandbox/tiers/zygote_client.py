@@ -1,0 +1,255 @@
+"""The agent's end of a zygote: starts it, orders children, hears of their ends."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from agentspec.errors import ToolRefused
+from agentspec.tools_sandbox.tiers import frames
+
+log = logging.getLogger("agentspec.zygote")
+
+_START_LIMIT_S = 60.0
+_SPAWN_LIMIT_S = 10.0
+_BASICS = ("PATH", "HOME", "LANG", "LANGUAGE", "TZ", "USER", "LOGNAME", "SHELL", "VIRTUAL_ENV", "PYTHONUTF8")
+_ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+
+Tool = tuple[str, str, str]
+"""Module, qualified name, seal of the code."""
+
+
+def basic_environment() -> dict[str, str]:
+    """What every program may know; no secret is among it."""
+    return {name: value for name, value in os.environ.items() if name in _BASICS or name.startswith("LC_")}
+
+
+@dataclass(slots=True, eq=False)
+class Child:
+    """A child that was forked for one run. `gone` is set when it and all its processes have ended."""
+
+    id: int
+    generation: int = 0
+    """Of the tools that it knows."""
+    pid: int = 0
+    sock: socket.socket | None = None
+    born: threading.Event = field(default_factory=threading.Event)
+    gone: threading.Event = field(default_factory=threading.Event)
+    reason: str = ""
+    """Why it is gone; empty for an ordinary end."""
+
+
+class ZygoteClient:
+    """One zygote with its children. Thread-safe; a zygote that died is started again on demand.
+
+    Args:
+        env: the declared variables that the tools' modules may see when they are imported.
+    """
+
+    def __init__(self, env: Mapping[str, str]) -> None:
+        self._env = {**basic_environment(), **_ONE_THREAD, **env}
+        self._lock = threading.RLock()
+        self._control: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._children: dict[int, Child] = {}
+        self._next = 0
+        self._prepared: dict[Tool, str | None] = {}
+        self.generation = 0
+        """Counts up with the tools: a child knows those that were imported before it was forked."""
+        self._answer: frames.Prepared | None = None
+        self._answered = threading.Event()
+
+    @property
+    def pid(self) -> int | None:
+        """The zygote's process, None while there is none."""
+        return self._process.pid if self._process is not None else None
+
+    def prepare(self, tools: list[Tool]) -> None:
+        """Have these functions imported; takes as long as that takes.
+
+        Raises:
+            ToolRefused: the zygote cannot be started.
+        """
+        with self._lock:
+            self._ensure()
+            new = [tool for tool in tools if tool not in self._prepared]
+            if not new:
+                return
+            self.generation += 1
+            self._answered.clear()
+            self._send(frames.Prepare(new, [path or os.getcwd() for path in sys.path]))
+            if not self._answered.wait(_START_LIMIT_S) or self._answer is None:
+                self.close()
+                raise ToolRefused("the zygote did not import the tools in time, or died of it")
+            refused = self._answer.refused
+            self._prepared.update({tool: refused.get(f"{tool[0]}:{tool[1]}") for tool in new})
+
+    def check(self, tool: Tool) -> None:
+        """Make sure that a function can run in a child.
+
+        Raises:
+            ToolRefused: it cannot, and why.
+        """
+        if tool not in self._prepared or self._control is None:
+            self.prepare([tool])
+        reason = self._prepared.get(tool)
+        if reason is not None:
+            raise ToolRefused(reason)
+
+    def spawn(self, plan: frames.Plan) -> Child:
+        """Fork a child; it shuts itself in and says READY on its socket. Returns when it was forked.
+
+        Raises:
+            ToolRefused: the zygote is not there.
+        """
+        child = self.order(plan)
+        if not child.born.wait(_SPAWN_LIMIT_S) or child.sock is None:
+            raise ToolRefused("the zygote has not forked")
+        return child
+
+    def order(self, plan: frames.Plan) -> Child:
+        """The same without waiting: `born` is set when it lives."""
+        with self._lock:
+            self._ensure()
+            self._next += 1
+            child = self._children[self._next] = Child(self._next, self.generation)
+            self._send(frames.Spawn(child.id, plan))
+            return child
+
+    def kill(self, child: Child) -> None:
+        """End a child and all that came of it. Returns at once; `gone` is set when it is done."""
+        with self._lock:
+            if not child.gone.is_set() and self._control is not None:
+                try:
+                    self._send(frames.Kill(child.id))
+                except ToolRefused:
+                    child.gone.set()
+
+    def _ensure(self) -> None:
+        if self._control is not None:
+            return
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        command = [sys.executable, "-m", "agentspec.tools_sandbox.tiers.zygote", str(theirs.fileno())]
+        try:
+            self._process = subprocess.Popen(
+                command,
+                env={**self._env, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except OSError as error:
+            ours.close()
+            raise ToolRefused(f"the zygote cannot be started: {error}") from error
+        finally:
+            theirs.close()
+        self._control = ours
+        self._prepared = {}
+        threading.Thread(target=self._hear, args=(ours, self._process), name="agentspec-zygote", daemon=True).start()
+
+    def _send(self, message: frames.ToZygote) -> None:
+        try:
+            assert self._control is not None
+            self._control.send(frames.encode(message))
+        except (OSError, AssertionError) as error:
+            raise ToolRefused(f"the zygote is gone: {error}") from error
+
+    def _hear(self, control: socket.socket, process: subprocess.Popen[bytes]) -> None:
+        while True:
+            try:
+                data, fds, _, _ = socket.recv_fds(control, 1 << 20, 4)
+            except OSError:
+                break
+            if not data:
+                break
+            message = frames.from_zygote.decode(data)
+            if isinstance(message, frames.Prepared):
+                self._answer = message
+                self._answered.set()
+            elif isinstance(message, frames.Spawned):
+                self._born(message, fds)
+            else:
+                self._gone(message.id, message.reason)
+        self._lost(control, process)
+
+    def _born(self, message: frames.Spawned, fds: list[int]) -> None:
+        child = self._children.get(message.id)
+        if child is None or not fds:
+            for fd in fds:
+                os.close(fd)
+            return
+        child.pid, child.sock = message.pid, socket.socket(fileno=fds[0])
+        child.born.set()
+
+    def _gone(self, number: int, reason: str) -> None:
+        child = self._children.pop(number, None)
+        if child is not None:
+            child.reason = reason
+            child.gone.set()
+
+    def _lost(self, control: socket.socket, process: subprocess.Popen[bytes]) -> None:
+        with self._lock:
+            if self._control is control:
+                self._control = None
+                self._answer = None
+                self._answered.set()
+            children, self._children = list(self._children.values()), {}
+        process.wait()
+        for child in children:
+            child.reason = "the zygote died"
+            child.born.set()
+            child.gone.set()
+        control.close()
+
+    def close(self) -> None:
+        """End the zygote and all its children."""
+        with self._lock:
+            control, self._control = self._control, None
+        if control is not None:
+            control.shutdown(socket.SHUT_RDWR)
+
+
+def wait_ready(child: Child, limit_s: float) -> None:
+    """Wait until a child has shut itself in.
+
+    Raises:
+        ToolRefused: it could not, and why.
+    """
+    sock = child.sock
+    if sock is None:
+        raise ToolRefused(f"the sandbox could not be set up: {child.reason}")
+    try:
+        kind, payload = frames.receive(sock, limit_s)
+    except (EOFError, OSError, ValueError) as error:
+        raise ToolRefused(f"the sandbox could not be set up: {error or 'it died'}") from error
+    if kind != frames.READY:
+        raise ToolRefused(f"the sandbox could not be set up: {payload.decode('utf-8', 'replace')}")
+
+
+def ask(child: Child, job: frames.Job, limit_s: float) -> tuple[bytes, bytes]:
+    """Give a child its job and wait for what comes of it.
+
+    Raises:
+        ToolRefused: it died, took too long, or answered too much.
+    """
+    sock = child.sock
+    assert sock is not None
+    deadline_s = time.monotonic() + limit_s
+    try:
+        sock.settimeout(limit_s)
+        frames.send(sock, frames.RESULT, frames.encode(job))
+        return frames.receive(sock, max(0.001, deadline_s - time.monotonic()))
+    except TimeoutError as error:
+        raise ToolRefused(f"it took longer than {limit_s:g} s") from error
+    except (EOFError, OSError) as error:
+        child.gone.wait(1.0)
+        raise ToolRefused(f"it died: {child.reason or error}") from error
+    except ValueError as error:
+        raise ToolRefused(str(error)) from error

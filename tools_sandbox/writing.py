@@ -1,0 +1,51 @@
+"""A real write, from its begin to its end: what it makes stale, in this process and in the others of the tenant."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from agentspec.tools_sandbox.runtime import Runtime
+from agentspec.tools_sandbox.tool import RUNTIMES, snapshot
+
+
+class Writing:
+    """Around the write of some domains; nothing to do where there are none. For `with` and `async with`."""
+
+    def __init__(self, domains: frozenset[str]) -> None:
+        self._domains = domains
+        self._tickets: list[tuple[Runtime, int]] = []
+        self._shared: list[tuple[Any, str]] = []
+
+    def __enter__(self) -> None:
+        if not self._domains:
+            return
+        runtimes = snapshot(RUNTIMES)
+        for runtime in runtimes:
+            ticket, void = runtime.table.begin_write(self._domains)
+            runtime.discard_stale(void)
+            self._tickets.append((runtime, ticket))
+        for shared in {runtime.shared for runtime in runtimes if runtime.shared is not None}:
+            self._shared.append((shared, shared.begin_write(self._domains)))
+
+    def __exit__(self, *_: object) -> None:
+        for shared, shared_ticket in self._shared:
+            shared.end_write(shared_ticket, self._domains)
+        for runtime, ticket in self._tickets:
+            runtime.discard_stale(runtime.table.end_write(ticket))
+
+    async def __aenter__(self) -> None:
+        await self._apart(self.__enter__)
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._shared:
+            await asyncio.shield(asyncio.to_thread(self.__exit__))
+        else:
+            self.__exit__()
+
+    async def _apart(self, step: Any) -> None:
+        """A round trip to Redis must not hold up the event loop."""
+        if self._domains and any(runtime.shared is not None for runtime in snapshot(RUNTIMES)):
+            await asyncio.to_thread(step)
+        else:
+            step()
