@@ -118,9 +118,7 @@ def check_declaration(spec: ToolSpec) -> None:
     _check_age(spec, where)
     _check_place(spec, where)
     for name in ("timeout_s", "max_inflight", "rate_per_s"):
-        value = getattr(spec, name)
-        if value is not None and not value > 0:
-            raise ConfigError(f"{where}: {name.removesuffix('_per_s')} must be more than 0, not {value}")
+        _check_number(where, name.removesuffix("_per_s"), getattr(spec, name))
 
 
 def _check_age(spec: ToolSpec, where: str) -> None:
@@ -128,8 +126,16 @@ def _check_age(spec: ToolSpec, where: str) -> None:
     if needed and spec.stable_for_s is None:
         what = f'effect="{spec.effect}"' + ("" if spec.effect is Effect.READ else ' in sandbox "overlay"')
         raise ConfigError(f"{where}: {what} needs stable_for=SECONDS: how old may a result be?")
-    if spec.stable_for_s is not None and not spec.stable_for_s > 0:
-        raise ConfigError(f"{where}: stable_for must be more than 0 seconds, not {spec.stable_for_s}")
+    _check_number(where, "stable_for", spec.stable_for_s, " seconds")
+
+
+def _check_number(where: str, name: str, value: Any, unit: str = "") -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ConfigError(f"{where}: {name} must be a number, not {value!r}")
+    if not value > 0:
+        raise ConfigError(f"{where}: {name} must be more than 0{unit}, not {value}")
 
 
 def _check_place(spec: ToolSpec, where: str) -> None:
@@ -140,5 +146,7 @@ def _check_place(spec: ToolSpec, where: str) -> None:
         raise ConfigError(f'{where}: effect="write" runs ahead in sandbox "overlay" only, not in "{isolation}"')
     if spec.effect is Effect.PURE and spec.sandbox.network:
         raise ConfigError(f'{where}: effect="pure" depends on its arguments alone; with network it is a "read"')
+    if spec.sandbox.warm and spec.effect is not Effect.PURE:
+        raise ConfigError(f'{where}: a warm sandbox is for effect="pure"; drop warm, each call gets a fresh child then')
     if spec.egress and spec.sandbox.isolated and not spec.sandbox.network:
         raise ConfigError(f"{where}: egress=True in a sandbox needs Sandbox(..., network=True)")

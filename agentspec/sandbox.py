@@ -43,6 +43,8 @@ class Sandbox:
         subprocesses: whether it may start programs (always so in `overlay`).
         env: names of the environment variables that it may see, besides PATH, HOME, LANG, TZ and their like.
         memory_bytes: what it may allocate.
+        warm: `process` only: the child is kept for the next call of the same tool, with whatever its modules' globals
+            have become, instead of a fresh one for each call. For `pure` tools.
         address: `remote` only: the worker's `HOST:PORT`.
     """
 
@@ -53,6 +55,7 @@ class Sandbox:
     env: frozenset[str] = frozenset()
     memory_bytes: int = 2 * 2**30
     address: str | None = None
+    warm: bool = False
 
     def __post_init__(self) -> None:
         try:
@@ -67,6 +70,8 @@ class Sandbox:
             raise ConfigError('workspace= goes with sandbox "overlay", and "overlay" needs one')
         if (self.address is not None) != (isolation is Isolation.REMOTE):
             raise ConfigError('address= goes with sandbox "remote", and "remote" needs one: "HOST:PORT"')
+        if self.warm and isolation is not Isolation.PROCESS:
+            raise ConfigError('warm=True goes with sandbox "process"')
         if self.memory_bytes <= 0:
             raise ConfigError(f"memory_bytes must be more than 0, not {self.memory_bytes}")
         if isolation is Isolation.OVERLAY:

@@ -150,8 +150,23 @@ class Signature:
             return found
         return dataclasses.replace(found, form=Form.TYPED if preferred is Form.PLAIN else preferred)
 
+    def values(self, arguments: Mapping[str, Any], form: Form) -> dict[str, Any]:
+        """The values to call with, for arguments that `of_prediction` has taken elsewhere.
+
+        Raises:
+            ToolRefused: as there.
+        """
+        if form is not Form.RAW:
+            return self._validate(self._given(arguments))
+        read = self.of_prediction(arguments, form)
+        return read.raw if read.form is Form.RAW else read.validated
+
+    def _given(self, raw: Mapping[str, Any]) -> dict[str, Any]:
+        """Without those that equal their defaults."""
+        return {k: v for k, v in raw.items() if k not in self._defaults or not _same_values(v, self._defaults[k])}
+
     def _arguments(self, raw: dict[str, Any]) -> Arguments:
-        raw = {k: v for k, v in raw.items() if k not in self._defaults or not _same_values(v, self._defaults[k])}
+        raw = self._given(raw)
         validated = {k: v for k, v in self._validate(raw).items() if not self._is_default(k, v)}
         given = {k: v for k, v in raw.items() if k in validated}
         return Arguments(self._key(validated), _form(given, validated), validated, given)

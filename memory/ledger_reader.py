@@ -75,6 +75,17 @@ class LedgerReader:
         """Every bet."""
         return self._rows(sa.select(BETS))
 
+    def discarded(self, limit: int = 50, egress_only: bool = False) -> list[dict[str, Any]]:
+        """Runs ahead that nobody claimed, newest first, each with the moment (`at`, Unix time) of its offer."""
+        query = (
+            sa.select(BETS, (TURNS.c.began_at + BETS.c.offered_s).label("at"), TURNS.c.trajectory)
+            .join(TURNS, TURNS.c.id == BETS.c.turn)
+            .where(BETS.c.outcome.not_in(("hit", "joined", "vetoed")))
+            .order_by(sa.desc("at"))
+            .limit(limit)
+        )
+        return self._rows(query.where(BETS.c.egress.is_(True)) if egress_only else query)
+
     def claims(self) -> list[dict[str, Any]]:
         """Every claim."""
         return self._rows(sa.select(CLAIMS))

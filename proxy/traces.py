@@ -59,6 +59,23 @@ def listing(rows: Sequence[Row]) -> Table:
     return table
 
 
+def discarded_listing(rows: Sequence[Row]) -> Table:
+    """Runs ahead that nobody claimed: when, what, where, and why not."""
+    table = Table(box=None, pad_edge=False, header_style="bold", expand=True)
+    for name in ("when", "trajectory", "tool", "tier", "told others", "took", "outcome"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("arguments", overflow="ellipsis", no_wrap=True, ratio=1)
+    for row in rows:
+        when = datetime.datetime.fromtimestamp(row["at"]).strftime("%m-%d %H:%M:%S")
+        took = "" if row["latency_s"] is None else f"{row['latency_s']:.2f} s"
+        told = Text("yes", style="yellow") if row["egress"] else Text("")
+        arguments = row["arguments"] if row["arguments"] is not None else "(not kept: setting keep_arguments)"
+        outcome = Text(f"{row['outcome']}: {row['reason']}"[:40], style=_colour(row["outcome"]))
+        cells = (when, row["trajectory"][:12], row["tool"], row["tier"] or "", told, took, outcome, arguments)
+        table.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells))
+    return table
+
+
 def waterfall(trajectory: str, turns: Sequence[Row], width: int = 100) -> RenderableType:
     """Turns, probes, runs ahead and claims of one trajectory, each a bar on one time axis."""
     spans = list(_spans(turns))

@@ -78,6 +78,10 @@ class PendingRun:
         return stable_for is not None and now - self.started_s > stable_for
 
 
+_tickets = itertools.count()
+"""Of writes; no two tables give the same one, also not a table that took another's place."""
+
+
 class ClaimTable:
     """Runs by bet, and the writes that are going on."""
 
@@ -87,7 +91,6 @@ class ClaimTable:
         self._lock = threading.Lock()
         self._runs: dict[str, PendingRun] = {}
         self._writes: dict[int, frozenset[str]] = {}
-        self._tickets = itertools.count()
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -159,7 +162,7 @@ class ClaimTable:
     def begin_write(self, domains: frozenset[str]) -> tuple[int, list[PendingRun]]:
         """A write begins; returns its ticket and the reads that it voids."""
         with self._lock:
-            ticket = next(self._tickets)
+            ticket = next(_tickets)
             self._writes[ticket] = domains
             return ticket, self._void(domains)
 

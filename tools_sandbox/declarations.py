@@ -35,6 +35,7 @@ class SandboxInFile(BaseModel):
     env: list[str] = Field(default_factory=list)
     memory_bytes: int = 2 * 2**30
     address: str | None = None
+    warm: bool = False
 
 
 class DeclarationInFile(BaseModel):

@@ -21,10 +21,11 @@ class DomainRule:
         ConfigError: one string instead of several, or something that is no name.
     """
 
-    def __init__(self, what: str, domains: Domains) -> None:
+    def __init__(self, what: str, domains: Domains | None) -> None:
         self._what = what
         self._function = domains if callable(domains) else None
-        self.fixed = frozenset() if callable(domains) else _names(what, domains, ConfigError)
+        named = () if domains is None or callable(domains) else domains
+        self.fixed = _names(what, named, ConfigError)
 
     @property
     def by_argument(self) -> bool:
@@ -61,20 +62,24 @@ def from_templates(what: str, templates: Iterable[str]) -> Domains:
     """
     names = _names(what, templates, ConfigError)
     try:
-        fields = {field for name in names for _, field, _, _ in string.Formatter().parse(name) if field is not None}
+        parts = [part for name in names for part in string.Formatter().parse(name) if part[1] is not None]
     except ValueError as error:
         raise ConfigError(f"{what}: {error}; write for example order:{{order_id}}") from error
-    if not fields:
-        return names
-    if bad := [field for field in fields if not field.isidentifier()]:
-        raise ConfigError(f"{what}: {{{bad[0]}}} is no argument's name; write for example order:{{order_id}}")
+    for _, field, form, conversion in parts:
+        if form or conversion or not str(field).isidentifier():
+            raise ConfigError(f"{what}: {{{field}}} is no argument's name; write for example order:{{order_id}}")
+    if not parts:
+        return {name.format() for name in names}
     return lambda **arguments: {name.format_map(arguments) for name in names}
 
 
 def _names(what: str, domains: Iterable[str], error: type[Exception]) -> frozenset[str]:
     if isinstance(domains, str):
         raise error(f"{what}={domains!r} is one string; write {what}={{{domains!r}}}")
-    found = frozenset(domains)
+    try:
+        found = frozenset(domains)
+    except TypeError as wrong:
+        raise error(f"{what}={domains!r}: write names of domains, {what}={{'orders'}}") from wrong
     if bad := [name for name in found if not isinstance(name, str) or not name]:
         raise error(f"{what}: {bad[0]!r} is no name of a domain")
     return found

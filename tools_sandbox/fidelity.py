@@ -11,9 +11,11 @@ import dataclasses
 import logging
 import random
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from pydantic import BaseModel
 
 log = logging.getLogger("agentspec.fidelity")
 
@@ -46,6 +48,10 @@ class Fidelity:
         self.equal = 0
         self.barred: str | None = None
         """What differed."""
+
+    def renew_lock(self) -> None:
+        """In a child process after a fork."""
+        self._lock = threading.Lock()
 
     @property
     def proven(self) -> bool:
@@ -87,16 +93,22 @@ def difference(one: Any, other: Any, where: str = "result") -> str | None:
     """The first place where two results differ, in words; None where they are equal, types included."""
     found = None
     if type(one) is not type(other):
-        found = f"{where}: {_shown(one)} ahead, {_shown(other)} really"
+        found = _told(one, other, where)
     elif isinstance(one, Mapping):
         found = _mappings(one, other, where)
     elif isinstance(one, (list, tuple)):
         found = _sequences(one, other, where)
+    elif isinstance(one, (set, frozenset)):
+        found = None if _typed(one) == _typed(other) else _told(one, other, where)
     elif isinstance(one, BaseException):
         found = difference(one.args, other.args, f"{where}.args") or _mappings(vars(one), vars(other), where)
-    elif one is not other and not _equal(one, other):
-        found = f"{where}: {_shown(one)} ahead, {_shown(other)} really"
+    elif one is not other:
+        found = _objects(one, other, where)
     return found
+
+
+def _told(one: Any, other: Any, where: str) -> str:
+    return f"{where}: {_shown(one)} ahead, {_shown(other)} really"
 
 
 def _sequences(one: Sequence[Any], other: Sequence[Any], where: str) -> str | None:
@@ -106,24 +118,40 @@ def _sequences(one: Sequence[Any], other: Sequence[Any], where: str) -> str | No
 
 
 def _mappings(one: Mapping[Any, Any], other: Mapping[Any, Any], where: str) -> str | None:
-    if one.keys() != other.keys():
-        return f"{where}: keys {sorted(map(repr, one.keys() ^ other.keys()))} on one side only"
+    if _typed(one) != _typed(other):
+        return f"{where}: keys {sorted(map(repr, one.keys() ^ other.keys()))} on one side only, or of another type"
     return _first(difference(one[key], other[key], f"{where}[{key!r}]") for key in one)
 
 
-def _first(found: Any) -> str | None:
-    return next((text for text in found if text is not None), None)
+def _typed(values: Iterable[Any]) -> set[tuple[type, Any]]:
+    """Values that can be told from equal ones of another type."""
+    return {(type(value), value) for value in values}
 
 
-def _equal(one: Any, other: Any) -> bool:
+def _objects(one: Any, other: Any, where: str) -> str | None:
+    """Two objects of one class: by what they hold where they are records, else by their own equality."""
+    held = _held(one)
+    if held is not None:
+        return _mappings(held, _held(other) or {}, where)
     try:
-        if bool(one == other) or (one != one and other != other):  # noqa: PLR0124  (NaN is as good as NaN)
-            return True
+        same = bool(one == other) or (one != one and other != other)  # noqa: PLR0124  (NaN is as good as NaN)
     except Exception:
-        return False
-    if dataclasses.is_dataclass(one) or getattr(type(one), "__eq__", None) is object.__eq__:
-        return hasattr(one, "__dict__") and _mappings(vars(one), vars(other), "") is None
-    return False
+        same = False
+    return None if same else _told(one, other, where)
+
+
+def _held(value: Any) -> dict[str, Any] | None:
+    """The fields of a data class, a model, or an object that says nothing of its equality."""
+    if dataclasses.is_dataclass(value):
+        return {field.name: getattr(value, field.name, None) for field in dataclasses.fields(value)}
+    if isinstance(value, BaseModel):
+        return {**vars(value), **(value.model_extra or {})}
+    plain = getattr(type(value), "__eq__", None) is object.__eq__
+    return vars(value) if plain and hasattr(value, "__dict__") else None
+
+
+def _first(found: Iterable[str | None]) -> str | None:
+    return next((text for text in found if text is not None), None)
 
 
 def _shown(value: Any) -> str:

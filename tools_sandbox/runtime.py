@@ -54,7 +54,6 @@ class Runtime:
     def __init__(
         self, tiers: Tiers, tools: Iterable[DeclaredTool] | None = None, shared: SharedDomains | None = None
     ) -> None:
-        enter(self, follows=tools is None)
         self.began_s = time.monotonic()
         self.tiers = tiers
         self.shared = shared
@@ -62,6 +61,7 @@ class Runtime:
         self._base = contextvars.copy_context()
         self._link: Link | None = None
         self._reset()
+        enter(self, follows=tools is None)
 
     def _reset(self) -> None:
         """Fresh tables and locks: at start, and in a child process after a fork."""
@@ -210,7 +210,7 @@ class Runtime:
         except BaseException:
             tool.limits.leave()
             raise
-        if run.dropped:  # while it was starting
+        if run.dropped:  # while it was starting, or it failed at once
             self._cancel(run)
         elif tool.spec.timeout_s is not None and not isolated:
             give_up = threading.Timer(tool.spec.timeout_s, self._give_up, [run])
@@ -232,6 +232,7 @@ class Runtime:
         if error is not None:
             run.future.set_exception(error if isinstance(error, Exception) else ToolRefused(repr(error)))
             self.table.drop(run.bet)
+            self._cancel(run)
             self.report(channel.Ran(run.bet, latency_s, f"{type(error).__name__}: {error}"[:500]))
             return
         run.tool.took(latency_s)

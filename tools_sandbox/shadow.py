@@ -35,12 +35,20 @@ class Shadow:
             runtime.start_run(self.run, json.loads(self.run.arguments.key))
         except SpeculationError:
             runtime.table.drop(self.run.bet)
+        if self.run.done:
+            self._clear()
 
     def _over(self, real: Ended) -> None:
         table, run = self.claim.runtime.table, self.run
         raised = run.future.exception() is not None
         if table.drop(run.bet) is not None or raised:  # else a write came between
             compare(run, real)
+        self._clear()
+
+    def _clear(self) -> None:
+        """Whatever the run has left; it may be over before we have got hold of it."""
+        if self.run.run is not None and self.run.tool.spec.sandbox.commits:
+            self.run.run.cancel()
 
 
 def open_shadow(claim: Claim) -> Shadow | None:

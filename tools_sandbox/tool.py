@@ -9,6 +9,7 @@ import functools
 import hashlib
 import inspect
 import os
+import threading
 import types
 import weakref
 from collections.abc import Callable, Mapping
@@ -21,6 +22,7 @@ from agentspec.errors import ToolRefused
 from agentspec.keys import Arguments, Form, Keys
 from agentspec.signature import Signature
 from agentspec.tools_sandbox.domains import DomainRule, call_with_those_it_names, or_everything
+from agentspec.tools_sandbox.environment import basic_environment
 from agentspec.tools_sandbox.fidelity import Fidelity, SameResult
 from agentspec.tools_sandbox.limits import Limits
 from agentspec.tools_sandbox.surroundings import Parameters, Surroundings, hidden_parameters
@@ -44,6 +46,13 @@ FOLLOWERS: weakref.WeakSet[Runtime] = weakref.WeakSet()
 T = TypeVar("T")
 
 
+WRITING = threading.Lock()
+"""Held while a write or a runtime of this process begins: neither may miss the other."""
+
+WRITES: set[Any] = set()
+"""The writes of this process that are going on (`writing.Writing`)."""
+
+
 def snapshot(items: weakref.WeakSet[T]) -> list[T]:
     """What is in a weak set right now, though other threads add to it meanwhile."""
     while True:
@@ -53,7 +62,10 @@ def snapshot(items: weakref.WeakSet[T]) -> list[T]:
 
 def enter(runtime: Any, *, follows: bool) -> None:
     """A runtime has begun; with `follows` it hears of tools that are declared from now on."""
-    RUNTIMES.add(runtime)
+    with WRITING:
+        RUNTIMES.add(runtime)
+        for write in WRITES:
+            write.also_in(runtime)
     if follows:
         FOLLOWERS.add(runtime)
 
@@ -99,6 +111,11 @@ class DeclaredTool:
         for runtime in snapshot(FOLLOWERS):
             runtime.tools_changed()
 
+    def forget_runs(self) -> None:
+        """In a child process after a fork: the runs ahead are the parent's, and its threads may have held our locks."""
+        self.limits = Limits(self.spec)
+        self.fidelity.renew_lock()
+
     @functools.cached_property
     def seal(self) -> str:
         """Of the function's code."""
@@ -122,7 +139,8 @@ class DeclaredTool:
         """What an isolated run of this tool would see of this process right now."""
         if not self.spec.sandbox.isolated:
             return ()
-        return (os.getcwd(), *(os.environ.get(name) for name in sorted(self.spec.sandbox.env)))
+        declared = tuple(os.environ.get(name) for name in sorted(self.spec.sandbox.env))
+        return os.getcwd(), tuple(basic_environment().items()), *declared
 
     def depends_on(self, arguments: Arguments) -> frozenset[str]:
         """The domains whose change makes a result of this call stale.
@@ -226,3 +244,14 @@ def _stable(value: Any) -> str:
     if isinstance(value, (tuple, list)):
         return f"({','.join(map(_stable, value))})"
     return repr(value)
+
+
+def _after_fork_in_child() -> None:
+    global WRITING
+    WRITING = threading.Lock()
+    WRITES.clear()
+    for tool in snapshot(DECLARED):
+        tool.forget_runs()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from agentspec.tools_sandbox import tool
 from agentspec.tools_sandbox.runtime import Runtime
-from agentspec.tools_sandbox.tool import RUNTIMES, snapshot
 
 
 class Writing:
@@ -20,15 +20,23 @@ class Writing:
     def __enter__(self) -> None:
         if not self._domains:
             return
-        runtimes = snapshot(RUNTIMES)
-        for runtime in runtimes:
-            ticket, void = runtime.table.begin_write(self._domains)
-            runtime.discard_stale(void)
-            self._tickets.append((runtime, ticket))
+        with tool.WRITING:
+            tool.WRITES.add(self)
+            runtimes = tool.snapshot(tool.RUNTIMES)
+            for runtime in runtimes:
+                self.also_in(runtime)
         for shared in {runtime.shared for runtime in runtimes if runtime.shared is not None}:
             self._shared.append((shared, shared.begin_write(self._domains)))
 
+    def also_in(self, runtime: Runtime) -> None:
+        """The write is going on in this runtime too: nothing that it overlaps starts or is claimed there."""
+        ticket, void = runtime.table.begin_write(self._domains)
+        runtime.discard_stale(void)
+        self._tickets.append((runtime, ticket))
+
     def __exit__(self, *_: object) -> None:
+        with tool.WRITING:
+            tool.WRITES.discard(self)
         for shared, shared_ticket in self._shared:
             shared.end_write(shared_ticket, self._domains)
         for runtime, ticket in self._tickets:
@@ -45,7 +53,7 @@ class Writing:
 
     async def _apart(self, step: Any) -> None:
         """A round trip to Redis must not hold up the event loop."""
-        if self._domains and any(runtime.shared is not None for runtime in snapshot(RUNTIMES)):
+        if self._domains and any(runtime.shared is not None for runtime in tool.snapshot(tool.RUNTIMES)):
             await asyncio.to_thread(step)
         else:
             step()

@@ -9,6 +9,7 @@ import contextlib
 import os
 import resource
 import signal
+import time
 from dataclasses import dataclass
 
 from agentspec.tools_sandbox.kernel import calls, landlock, seccomp
@@ -22,6 +23,7 @@ _HARMLESS = (
 _NOT_BELOW_ROOT = frozenset({"proc", "sys", "dev"})
 _MAX_FILE_BYTES = 4 * 2**30
 _MAX_OPEN_FILES = 1024
+_FOR_EVER = resource.getrlimit(resource.RLIMIT_CPU)[1]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +81,9 @@ def limit(confinement: Confinement) -> None:
 
 
 def limit_cpu(seconds: float) -> None:
-    """Whatever it does, it ends after so much computing."""
-    _lower(resource.RLIMIT_CPU, int(seconds) + 2)
+    """Whatever it does, it ends after so much more computing."""
+    used_s = int(time.process_time())
+    resource.setrlimit(resource.RLIMIT_CPU, (used_s + int(seconds) + 2, _FOR_EVER))
 
 
 def _lower(kind: int, value: int) -> None:

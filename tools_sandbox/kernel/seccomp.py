@@ -23,7 +23,7 @@ _ALWAYS = (
     *("settimeofday", "clock_settime", "adjtimex", "clock_adjtime", "sethostname", "setdomainname"),
     *("init_module", "finit_module", "delete_module", "kexec_load", "kexec_file_load", "reboot", "swapon", "swapoff"),
     *("acct", "quotactl", "quotactl_fd", "syslog", "vhangup", "iopl", "ioperm", "modify_ldt", "sync", "syncfs"),
-    *("mknod", "mknodat", "setpriority", "ioprio_set", "memfd_create", "memfd_secret"),
+    *("setpriority", "ioprio_set", "memfd_create", "memfd_secret"),
 )
 _ATTRIBUTES = (
     *("chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "lchown", "fchownat", "file_setattr"),
@@ -37,6 +37,7 @@ _FORKS = ("fork", "vfork")
 _AF_INET, _AF_INET6 = 2, 10
 _CLONE_THREAD = 0x10000
 _CLONE_NEW = 0x7E020080  # every namespace
+_FILE_KINDS, _FILE_KIND_MASK = (0, 0x8000, 0x1000), 0xF000  # regular files and FIFOs, no devices
 _SOCK_STREAM, _SOCK_TYPE_MASK = 1, 0xF
 _IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451, 0x5452, 0x80086601)
 """TCGETS, TIOCGWINSZ, FIONREAD, FIONBIO, FIONCLEX, FIOCLEX, FIOASYNC, FS_IOC_GETFLAGS; others change things."""
@@ -129,6 +130,9 @@ def _program(may: Filter) -> _Program:
     if not may.subprocesses:
         clones.append((_JSET, _CLONE_THREAD, True))
     program.checked_call("clone", 0, clones, otherwise=may.subprocesses)
+    kinds = [(_JEQ, kind, True) for kind in _FILE_KINDS]
+    for name, index in (("mknod", 1), ("mknodat", 2)):
+        program.checked_call(name, index, kinds, otherwise=False, mask=_FILE_KIND_MASK)
     pairs = [(_JEQ, _SOCK_STREAM, True)]  # a pair of another kind can be turned to any Unix socket
     program.checked_call("socketpair", 1, pairs, otherwise=False, mask=_SOCK_TYPE_MASK)
     program.checked_call("ioctl", 1, [(_JEQ, number, True) for number in _IOCTLS], otherwise=False)

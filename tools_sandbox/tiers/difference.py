@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from agentspec.errors import ToolRefused
+from agentspec.tools_sandbox.tiers.workspace import Snapshot, Stamp
 
 _OPAQUE = ("user.overlay.opaque", "trusted.overlay.opaque")
 _OVERLAY = ("user.overlay.", "trusted.overlay.")
@@ -34,23 +35,31 @@ class Change(msgspec.Struct, frozen=True):
     mtime_ns: int = 0
     target: bytes = b""
     opaque: bool = False
+    attributes: dict[str, bytes] = {}
+    """Of folders."""
 
 
-def read_difference(upper: Path, workspace: Path) -> list[Change]:
-    """The changes, parents before children.
+def read_difference(upper: Path, workspace: Path, before: Snapshot) -> list[Change]:
+    """The changes, parents before children; the workspace itself is the empty path.
+
+    Args:
+        before: the workspace before the run.
 
     Raises:
         ToolRefused: one of them cannot be carried over faithfully.
     """
-    changes: list[Change] = []
     first_of: dict[int, bytes] = {}
     root = os.fsencode(upper)
-    for path, seen in _walk(root):
-        change = _change(root, path, seen, first_of)
-        if change.kind in ("file", "link"):
-            _refuse_hard_links(os.path.join(os.fsencode(workspace), path))
-        changes.append(change)
+    changes = [_change(root, path, seen, first_of) for path, seen in _walk(root)]
+    _refuse_hard_links(changes, before)
+    top = _change(root, b"", os.lstat(root), first_of)
+    if changes or _differs(top, before[b""], attributes(os.fsencode(workspace))):
+        changes.insert(0, top)
     return changes
+
+
+def _differs(top: Change, before: Stamp, held: dict[str, bytes]) -> bool:
+    return (top.mode, top.mtime_ns) != (stat.S_IMODE(before[0]), before[3]) or top.attributes != held
 
 
 def _walk(root: bytes) -> Iterator[tuple[bytes, os.stat_result]]:
@@ -78,7 +87,7 @@ def _change(root: bytes, path: bytes, seen: os.stat_result, first_of: dict[int, 
         "mtime_ns": seen.st_mtime_ns,
     }
     if stat.S_ISDIR(mode):
-        return Change("dir", path, opaque=_is_opaque(full), **about)
+        return Change("dir", path, opaque=_is_opaque(full), attributes=attributes(full), **about)
     if stat.S_ISLNK(mode):
         return Change("symlink", path, target=os.readlink(full), **about)
     if stat.S_ISFIFO(mode):
@@ -89,14 +98,19 @@ def _change(root: bytes, path: bytes, seen: os.stat_result, first_of: dict[int, 
     return Change("link", path, target=first) if first != path else Change("file", path, **about)
 
 
-def _refuse_hard_links(real: bytes) -> None:
-    """Another name of the same file would have changed with it; a copy of ours would not."""
-    try:
-        seen = os.lstat(real)
-    except OSError:
+def _refuse_hard_links(changes: list[Change], before: Snapshot) -> None:
+    """Another name of the same file would have changed, or moved, with it; a copy of ours would not."""
+    several = {path for path, entry in before.items() if stat.S_ISREG(entry[0]) and entry[5] > 1}
+    if not several:
         return
-    if stat.S_ISREG(seen.st_mode) and seen.st_nlink > 1:
-        raise ToolRefused(f"{os.fsdecode(real)} has several names (hard links); only a plain run changes all of them")
+    made = [change.path for change in changes if change.kind in ("file", "link")]
+    gone = tuple(change.path for change in changes if change.kind == "remove" or change.opaque)
+    touched = several.intersection(made)
+    if made:  # one that went may have come back under another name
+        touched |= {path for path in several if path in gone or path.startswith(tuple(name + b"/" for name in gone))}
+    if touched:
+        name = os.fsdecode(min(touched))
+        raise ToolRefused(f"{name} has several names (hard links); only a plain run changes all of them")
 
 
 def _is_opaque(folder: bytes) -> bool:

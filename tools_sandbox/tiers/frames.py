@@ -61,6 +61,8 @@ class Plan(msgspec.Struct, frozen=True):
     workspace: str = ""
     room: str = ""
     """The folder of an overlay's run: its layers, its snapshot, its journal. For `recover`, the workspace's home."""
+    warm_for: str = ""
+    """`module:qualname` of the tool that keeps this child for its next calls; empty: it ends after one."""
     read_only: bool = False
     """Declared to change nothing: a run that did is refused."""
 
@@ -72,9 +74,11 @@ class Job(msgspec.Struct, frozen=True):
     """`module:qualname`"""
     arguments: dict[str, Any]
     form: str
-    cwd: str
-    env: dict[str, str]
     timeout_s: float
+    cwd: str | None = None
+    """None: the zygote's."""
+    env: dict[str, str] | None = None
+    """None: the zygote's."""
 
 
 ToZygote = Prepare | Spawn | Kill
@@ -88,6 +92,7 @@ job_decoder: msgspec.msgpack.Decoder[Job] = msgspec.msgpack.Decoder(Job)
 READY, RESULT, ERROR, REFUSED = b"R", b"V", b"E", b"X"
 """What a child says: it is shut in and waits; a result; an exception; why this run counts for nothing (text)."""
 
+_PIECE_BYTES = 2**15
 _HEAD = struct.Struct("<cQ")
 MAX_BYTES = 256 * 2**20
 """Largest result that a sandbox may give back."""
@@ -120,31 +125,27 @@ def receive(sock: socket.socket, limit_s: float | None = None) -> tuple[bytes, b
         ValueError: the frame is larger than `MAX_BYTES`.
     """
     deadline_s = None if limit_s is None else time.monotonic() + limit_s
-    kind, length = _HEAD.unpack(_exactly(sock, _HEAD.size, deadline_s))
+    data = bytearray(_some(sock, deadline_s))
+    while len(data) < _HEAD.size:
+        data += _some(sock, deadline_s)
+    kind, length = _HEAD.unpack_from(data)
     if length > MAX_BYTES:
         raise ValueError(f"a result of {length} bytes is more than the {MAX_BYTES} that may leave a sandbox")
-    return kind, _exactly(sock, length, deadline_s)
+    while len(data) < _HEAD.size + length:
+        data += _some(sock, deadline_s)
+    if len(data) > _HEAD.size + length:
+        raise ValueError("more was said than one frame: nobody asked for it")
+    return kind, bytes(memoryview(data)[_HEAD.size :])
 
 
-def _exactly(sock: socket.socket, length: int, deadline_s: float | None) -> bytes:
-    _wait_no_longer_than(sock, deadline_s)
-    first = sock.recv(length) if length else b""
-    if len(first) == length:
-        return first
-    data = bytearray(first)
-    while len(data) < length:
-        _wait_no_longer_than(sock, deadline_s)
-        piece = sock.recv(min(length - len(data), 2**20))
-        if not piece:
-            raise EOFError("the other end is gone")
-        data += piece
-    return bytes(data)
-
-
-def _wait_no_longer_than(sock: socket.socket, deadline_s: float | None) -> None:
-    """A frame that comes in a trickle takes no longer than one that comes at once."""
+def _some(sock: socket.socket, deadline_s: float | None) -> bytes:
+    """What is there. A frame that comes in a trickle takes no longer than one that comes at once."""
     if deadline_s is not None:
         left_s = deadline_s - time.monotonic()
         if left_s <= 0:
             raise TimeoutError("a frame took too long")
         sock.settimeout(left_s)
+    piece = sock.recv(_PIECE_BYTES)
+    if not piece:
+        raise EOFError("the other end is gone")
+    return piece

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import importlib
 import inspect
@@ -33,6 +34,9 @@ from agentspec.tools_sandbox.tool import DeclaredTool, code_seal
 
 ATTRIBUTE = "__agentspec_tool__"
 
+OURS = ("PYTHONPATH", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+"""Environment of the zygote alone: imports that start threads would make it useless."""
+
 
 @dataclass(frozen=True, slots=True)
 class Ready:
@@ -43,8 +47,7 @@ class Ready:
 
     def call(self, arguments: dict[str, Any], form: str) -> Any:
         """Call it with arguments as JSON; a coroutine runs on a loop of its own."""
-        read = self.signature.of_prediction(arguments, Form(form))
-        args, kwargs = self.signature.positional(dict(read.raw if read.form is Form.RAW else read.validated))
+        args, kwargs = self.signature.positional(self.signature.values(arguments, Form(form)))
         result = self.function(*args, **kwargs)
         if inspect.iscoroutinefunction(self.function):
             result = asyncio.run(result)
@@ -97,6 +100,7 @@ def _last_words(sock: socket.socket, text: str) -> None:
 def _shut_in(sock: socket.socket, plan: frames.Plan, tools: dict[str, Ready]) -> int:
     writable: tuple[str, ...] = ()
     if plan.kind == "overlay":
+        cwd = os.getcwd()
         overlay.snapshot_before(plan)
         overlay.enter_namespaces()
         if (init := os.fork()) != 0:
@@ -108,48 +112,69 @@ def _shut_in(sock: socket.socket, plan: frames.Plan, tools: dict[str, Ready]) ->
             sock.close()
             return overlay.be_init(tool, private)
         die_with(1)
+        os.chdir(cwd)  # the same path in the view: the old one leads past it
         writable = (plan.workspace, *private)
     calls.prctl(calls.PR_SET_CHILD_SUBREAPER, 1)  # what the tool leaves running comes to us
     own_proc = bool(writable) and os.readlink("/proc/self") == str(os.getpid())
     confinement = Confinement(plan.network, plan.subprocesses, plan.memory_bytes, plan.landlock, writable, own_proc)
     limit(confinement)
     give_up_rights(confinement)
-    _warm_up()
+    for name in OURS:
+        os.environ.pop(name, None)
+    warnings.simplefilter("ignore", ResourceWarning)
+    _warm_up(tools)
     frames.send(sock, frames.READY)
     return _work(sock, plan, tools)
 
 
-def _warm_up() -> None:
-    """Touch what a job touches, so that the pages are ours already when it comes."""
-    pack({"warm": [1, "x"]})
-    frames.job_decoder.decode(frames.encode(frames.Job("", {"a": 1}, "plain", "/", {}, 1.0)))
+def _nothing(text: str = "", number: int = 0) -> dict[str, object]:
+    return {"text": text, "numbers": [number, 1.5, None, True]}
+
+
+_NOTHING = Ready(_nothing, Signature(_nothing))
+
+
+def _warm_up(tools: dict[str, Ready]) -> None:
+    """Make a call, so that the pages which the next one touches are this process's own already."""
+    job = frames.Job("", {"text": "x", "number": 1}, "typed", 3600.0)
+    for tool in tools.values():
+        with contextlib.suppress(ToolRefused):
+            tool.signature.values({}, Form.TYPED)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        for _ in range(3):
+            frames.send(ours, frames.RESULT, frames.encode(job))
+            _, payload = frames.receive(theirs)
+            frames.send(theirs, *_attempt(frames.job_decoder.decode(payload), {"": _NOTHING}))
+            frames.receive(ours)
 
 
 def _work(sock: socket.socket, plan: frames.Plan, tools: dict[str, Ready]) -> int:
-    try:
-        kind, payload = frames.receive(sock)
-    except (EOFError, OSError):
-        return 0
-    if kind != frames.RESULT:
-        return 1
-    job = frames.job_decoder.decode(payload)
+    """One job, or a warm child's one after the other."""
     myself = os.getpid()
-    kind, payload = _attempt(job, tools)
-    if os.getpid() != myself:  # the tool forked, and this is its child: it has no business here
-        os._exit(0)
-    if kind != frames.REFUSED and (left := _left_behind(plan)):
-        kind, payload = frames.REFUSED, left.encode()
-    frames.send(sock, kind, payload)
-    return 0
+    while True:
+        try:
+            _, payload = frames.receive(sock)
+        except (EOFError, OSError):
+            return 0
+        kind, payload = _attempt(frames.job_decoder.decode(payload), tools)
+        if os.getpid() != myself:  # the tool forked, and this is its child: it has no business here
+            os._exit(0)
+        if plan.subprocesses and kind != frames.REFUSED and (left := _left_behind()):
+            kind, payload = frames.REFUSED, left.encode()
+        frames.send(sock, kind, payload)
+        if not plan.warm_for or kind != frames.RESULT:
+            return 0
 
 
 def _attempt(job: frames.Job, tools: dict[str, Ready]) -> tuple[bytes, bytes]:
     try:
         limit_cpu(job.timeout_s)
-        os.chdir(job.cwd)
-        os.environ.clear()
-        os.environ.update(job.env)
-        warnings.simplefilter("ignore", ResourceWarning)
+        if job.cwd is not None:
+            os.chdir(job.cwd)
+        if job.env is not None:
+            os.environ.clear()
+            os.environ.update(job.env)
         return frames.RESULT, pack(tools[job.tool].call(job.arguments, job.form))
     except ToolRefused as error:
         return frames.REFUSED, str(error).encode("utf-8", "replace")
@@ -159,10 +184,8 @@ def _attempt(job: frames.Job, tools: dict[str, Ready]) -> tuple[bytes, bytes]:
         return frames.REFUSED, f"it ended in {type(error).__name__}".encode()
 
 
-def _left_behind(plan: frames.Plan) -> str | None:
+def _left_behind() -> str | None:
     """What a real call would have left, and this run cannot: a reason not to hand its result over."""
-    if not plan.subprocesses:
-        return None
     while True:
         try:
             if os.waitpid(-1, os.WNOHANG)[0] == 0:

@@ -1,12 +1,14 @@
 """Commit what a run changed, so that after a crash at any moment the workspace is either the old one or the new one.
 
-1. The changes are written to a journal beside the run's files, and the journal is renamed into place: from now on they
-   will happen.
-2. They are applied one after the other; each file arrives under a name of ours and is renamed.
-3. The journal is removed.
+1. What is new is copied into a folder of ours in the workspace, with owners, modes and times: whatever can fail for
+   want of space or rights fails here, and nothing has happened.
+2. The journal is written beside the run's files, and renamed into place: from now on the changes will happen.
+3. One after the other, what was there is put aside and what is new is renamed to its place.
+4. The journal is removed, then the folder with what was put aside.
 
-Whoever finds a journal applies it again from its start (every step may be repeated) before anything else is done in
-that workspace. One lock for each workspace keeps committers apart.
+Whoever finds a journal goes on with step 3, of which every part may be repeated. If that fails, all of it is undone by
+renaming back, which needs neither space nor rights that step 3 did not have. One lock for each workspace keeps
+committers apart.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import logging
 import os
 import shutil
 import stat
@@ -24,17 +27,38 @@ import msgspec
 
 from agentspec.tools_sandbox.tiers.difference import Change, attributes
 
+log = logging.getLogger("agentspec.journal")
+
 _JOURNAL = "journal"
 _LOCK = "lock"
+_WORKSPACE = "workspace"
 _FEW = 64
 
 
+class Former(msgspec.Struct, frozen=True):
+    """What a folder was like that stays where it is, to undo what is done to it."""
+
+    mode: int
+    uid: int
+    gid: int
+    mtime_ns: int
+    attributes: dict[str, bytes]
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One change, and what stands in its place: nothing, a folder that stays (`former`), or something to put aside."""
+
+    change: Change
+    existed: bool
+    former: Former | None = None
+
+
 class Journal(msgspec.Struct, frozen=True):
-    """Changes that will happen. `source` is the folder that holds the new files."""
+    """Changes that will happen. `aside` is our folder in the workspace: `new-N` and `old-N` for the N-th step."""
 
     workspace: str
-    source: str
-    changes: list[Change]
+    aside: str
+    steps: list[Step]
 
 
 _decoder = msgspec.msgpack.Decoder(Journal)
@@ -53,18 +77,73 @@ def locked(home: Path) -> Iterator[None]:
         yield
 
 
-def commit(room: Path, journal: Journal) -> None:
+def aside_of(workspace: str, room: Path) -> Path:
+    """Our folder in the workspace, for the run of this room."""
+    return Path(workspace) / f".agentspec-{room.name}"
+
+
+def commit(room: Path, workspace: str, upper: Path, changes: list[Change]) -> None:
     """Make the changes happen. The workspace's lock must be held.
 
     Raises:
-        OSError: a change could not be made; the journal stays, and `recover` will try again.
+        OSError: a change could not be made, and so none was.
     """
-    if not journal.changes:
+    if not changes:
         return
-    _write(room, journal)
-    apply(journal)
-    (room / _JOURNAL).unlink()
-    _sync_folder(os.fsencode(room))
+    aside = aside_of(workspace, room)
+    try:
+        journal = _prepare(aside, workspace, upper, changes)
+        _write(room, journal)
+    except BaseException:
+        (room / _JOURNAL).unlink(missing_ok=True)
+        remove_tree(aside)
+        raise
+    _carry_out(room, journal)
+
+
+def _prepare(aside: Path, workspace: str, upper: Path, changes: list[Change]) -> Journal:
+    aside.mkdir(mode=0o700)
+    made: dict[bytes, bytes] = {}
+    steps = []
+    fresh: tuple[bytes, ...] = ()
+    for number, change in enumerate(changes):
+        at = os.path.join(os.fsencode(workspace), change.path)
+        in_fresh = change.path.startswith(fresh)  # what was there goes aside with its folder
+        former = None if in_fresh else _former(at, change)
+        steps.append(Step(change, not in_fresh and os.path.lexists(at), former))
+        if change.kind == "dir" and former is None:
+            fresh += (change.path + b"/",)
+        new = os.path.join(os.fsencode(aside), b"new-%d" % number)
+        if steps[-1].former is None and change.kind != "remove":
+            _make(new, change, os.path.join(os.fsencode(upper), change.path), made)
+            made[change.path] = new
+    return Journal(workspace, str(aside), steps)
+
+
+def _former(at: bytes, change: Change) -> Former | None:
+    """A folder that stays a folder stays where it is."""
+    if change.kind != "dir" or change.opaque or not os.path.isdir(at) or os.path.islink(at):
+        return None
+    seen = os.lstat(at)
+    return Former(stat.S_IMODE(seen.st_mode), seen.st_uid, seen.st_gid, seen.st_mtime_ns, attributes(at))
+
+
+def _make(new: bytes, change: Change, model: bytes, made: dict[bytes, bytes]) -> None:
+    if change.kind == "dir":
+        os.mkdir(new, 0o700)
+        return  # its attributes when it is filled
+    if change.kind == "link":
+        os.link(made[change.target], new)
+        return
+    if change.kind == "file":
+        shutil.copyfile(model, new, follow_symlinks=False)
+    elif change.kind == "symlink":
+        os.symlink(change.target, new)
+    else:
+        os.mkfifo(new)
+    _give(new, change, attributes(model))
+    if change.kind == "file":
+        _sync(new)
 
 
 def _write(room: Path, journal: Journal) -> None:
@@ -73,8 +152,9 @@ def _write(room: Path, journal: Journal) -> None:
         file.write(msgspec.msgpack.encode(journal))
         file.flush()
         os.fsync(file.fileno())
+    _sync(os.fsencode(journal.aside))
     draft.rename(room / _JOURNAL)
-    _sync_folder(os.fsencode(room))
+    _sync(os.fsencode(room))
 
 
 def pending(home: Path) -> list[Path]:
@@ -83,110 +163,154 @@ def pending(home: Path) -> list[Path]:
 
 
 def recover(home: Path) -> int:
-    """Bring every journal of this workspace to its end. The lock must be held.
+    """Bring every journal of this workspace to its end, forward or back. The lock must be held.
 
     Returns:
         how many there were.
 
     Raises:
-        OSError: a change could not be made.
+        OSError: neither was possible; the journal stays.
     """
     rooms = pending(home)
     for room in rooms:
-        apply(_decoder.decode((room / _JOURNAL).read_bytes()))
-        (room / _JOURNAL).unlink()
+        _carry_out(room, _decoder.decode((room / _JOURNAL).read_bytes()))
     return len(rooms)
 
 
-def apply(journal: Journal) -> None:
-    """Make each change; made again, they change nothing more."""
-    workspace, source = os.fsencode(journal.workspace), os.fsencode(journal.source)
-    for number, change in enumerate(journal.changes):
-        at = os.path.join(workspace, change.path)
-        if change.kind == "remove":
-            _remove(at)
-        elif change.kind == "dir":
-            _make_folder(at, change)
-        else:
-            _make_file(at, change, number, source, workspace)
-    folders = [change for change in journal.changes if change.kind == "dir"]
-    for change in reversed(folders):  # their times change as they are filled
-        at, model = os.path.join(workspace, change.path), os.path.join(source, change.path)
-        _give(at, model, change)
-    _sync(workspace, journal.changes)
-
-
-def _remove(at: bytes) -> None:
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        if stat.S_ISDIR(os.lstat(at).st_mode):
-            shutil.rmtree(at)
-        else:
-            os.unlink(at)
-
-
-def _make_folder(at: bytes, change: Change) -> None:
+def _carry_out(room: Path, journal: Journal) -> None:
     try:
-        is_folder = stat.S_ISDIR(os.lstat(at).st_mode)
-    except FileNotFoundError:
-        is_folder = False
-    if change.opaque or not is_folder:
-        _remove(at)
-        os.mkdir(at, 0o700)
-    else:
-        with contextlib.suppress(PermissionError):
-            os.chmod(at, change.mode | 0o700)  # until it is filled
+        _apply(journal)
+    except OSError:
+        _undo(journal)
+        _close(room, journal)
+        raise
+    _close(room, journal)
 
 
-def _make_file(at: bytes, change: Change, number: int, source: bytes, workspace: bytes) -> None:
-    new = os.path.join(os.path.dirname(at), b".agentspec-%d" % number)
-    _remove(new)
-    model = os.path.join(source, change.path)
-    if change.kind == "file":
-        shutil.copyfile(model, new, follow_symlinks=False)
-    elif change.kind == "link":
-        os.link(os.path.join(workspace, change.target), new)
-    elif change.kind == "symlink":
-        os.symlink(change.target, new)
-    else:
-        os.mkfifo(new)
-    if change.kind != "link":
-        _give(new, model, change)
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        if stat.S_ISDIR(os.lstat(at).st_mode):
-            _remove(at)
+def _close(room: Path, journal: Journal) -> None:
+    """Done, forward or back."""
+    (room / _JOURNAL).unlink(missing_ok=True)
+    _sync(os.fsencode(room))
+    remove_tree(Path(journal.aside))
+    root = next((step for step in journal.steps if not step.change.path), None)
+    if root is not None:  # its time has changed once more
+        os.utime(journal.workspace, ns=(root.change.mtime_ns, root.change.mtime_ns))
+
+
+def _apply(journal: Journal) -> None:
+    workspace, aside = os.fsencode(journal.workspace), os.fsencode(journal.aside)
+    for number, step in enumerate(journal.steps):
+        at = os.path.join(workspace, step.change.path)
+        new, old = (os.path.join(aside, b"%s-%d" % (kind, number)) for kind in (b"new", b"old"))
+        if step.former is not None:
+            with contextlib.suppress(PermissionError):
+                os.chmod(at, step.change.mode | 0o700)  # until it is filled
+        elif step.change.kind == "remove":
+            if step.existed and not os.path.lexists(old):
+                os.rename(at, old)
+        elif os.path.lexists(new):
+            _swap(at, new, old, step.existed)
+    for step in reversed(journal.steps):  # folders, when they are filled
+        if step.change.kind == "dir":
+            at = os.path.join(workspace, step.change.path)
+            _give(at, step.change, step.change.attributes)
+    _sync_folders(workspace, journal.steps)
+
+
+def _swap(at: bytes, new: bytes, old: bytes, existed: bool) -> None:
+    """Put aside what is there, and what is new in its place; for files in one stroke."""
+    if existed and not os.path.lexists(old):
+        is_folder = stat.S_ISDIR(os.lstat(at).st_mode) or stat.S_ISDIR(os.lstat(new).st_mode)
+        try:
+            if is_folder:
+                raise PermissionError
+            os.link(at, old, follow_symlinks=False)
+        except PermissionError:  # a folder, or a file of somebody else's
+            os.rename(at, old)
     os.replace(new, at)
-    _remove(new)  # two names of one file: rename does nothing
 
 
-def _give(at: bytes, model: bytes, change: Change) -> None:
+def _undo(journal: Journal) -> None:
+    """Everything back, the last step first."""
+    workspace, aside = os.fsencode(journal.workspace), os.fsencode(journal.aside)
+    for number, step in reversed(list(enumerate(journal.steps))):
+        at = os.path.join(workspace, step.change.path)
+        new, old, out = (os.path.join(aside, b"%s-%d" % (kind, number)) for kind in (b"new", b"old", b"out"))
+        if step.former is not None:
+            continue
+        if step.change.kind != "remove" and not os.path.lexists(new) and os.path.lexists(at):
+            os.rename(at, out)
+        if os.path.lexists(old):
+            os.replace(old, at) if not os.path.lexists(at) else remove_tree(Path(os.fsdecode(old)))
+    for step in reversed(journal.steps):
+        if step.former is not None:
+            former = step.former
+            change = Change("dir", step.change.path, former.mode, former.uid, former.gid, former.mtime_ns)
+            _give(os.path.join(workspace, step.change.path), change, former.attributes)
+
+
+def _give(at: bytes, change: Change, wanted: dict[str, bytes]) -> None:
     """Owner, mode, extended attributes and time of what the run made."""
     seen = os.lstat(at)
     if (seen.st_uid, seen.st_gid) != (change.uid, change.gid):
         os.chown(at, change.uid, change.gid, follow_symlinks=False)
     if change.kind != "symlink":
         os.chmod(at, change.mode)
-    for name, value in attributes(model).items():
-        with contextlib.suppress(OSError):
-            os.setxattr(at, name, value, follow_symlinks=False)
+    there = attributes(at)
+    with contextlib.suppress(OSError):
+        for name, value in wanted.items():
+            if there.get(name) != value:
+                os.setxattr(at, name, value, follow_symlinks=False)
+        for name in there.keys() - wanted.keys():
+            os.removexattr(at, name, follow_symlinks=False)
     os.utime(at, ns=(change.mtime_ns, change.mtime_ns), follow_symlinks=False)
 
 
-def _sync(workspace: bytes, changes: list[Change]) -> None:
+def _sync_folders(workspace: bytes, steps: list[Step]) -> None:
     """To the disk, before the journal goes."""
-    files = [change for change in changes if change.kind == "file"]
-    if len(files) > _FEW:
+    folders = {os.path.dirname(os.path.join(workspace, step.change.path)) for step in steps}
+    if len(folders) > _FEW:
         os.sync()
         return
-    paths = {os.path.join(workspace, change.path) for change in files}
-    paths |= {os.path.dirname(os.path.join(workspace, change.path)) for change in changes}
-    for path in paths:
+    for folder in folders:
         with contextlib.suppress(FileNotFoundError, PermissionError):
-            _sync_folder(path)
+            _sync(folder)
 
 
-def _sync_folder(path: bytes) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+def _sync(path: bytes) -> None:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except PermissionError:  # its owner may not read it: then the sync of its folder must do
+        return
     try:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def remember(home: Path, workspace: str) -> None:
+    """Note whose home it is, so that leavings in the workspace can be found."""
+    note = home / _WORKSPACE
+    if not note.exists():
+        note.write_text(workspace)
+
+
+def forget(home: Path, room: Path) -> None:
+    """A room is given up: nothing of its run stays, also not in the workspace. The lock must be held."""
+    with contextlib.suppress(OSError):
+        remove_tree(aside_of((home / _WORKSPACE).read_text(), room))
+    remove_tree(room)
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a file or a tree, also one whose folders may not be read or changed."""
+    if not path.is_dir() or path.is_symlink():
+        path.unlink(missing_ok=True)
+        return
+    shutil.rmtree(path, ignore_errors=True)
+    if path.exists():
+        for folder, names, _ in os.walk(path):
+            for name in (".", *names):
+                with contextlib.suppress(OSError):
+                    os.chmod(os.path.join(folder, name), 0o700, follow_symlinks=True)
+        shutil.rmtree(path, ignore_errors=True)

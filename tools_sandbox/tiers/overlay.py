@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import socket
 from pathlib import Path
 
 from agentspec.errors import ToolRefused
 from agentspec.tools_sandbox.kernel import calls
 from agentspec.tools_sandbox.tiers import frames, journal, workspace
-from agentspec.tools_sandbox.tiers.difference import Change, read_difference
+from agentspec.tools_sandbox.tiers.difference import Change, attributes, read_difference
 
 PRIVATE = ("/tmp", "/dev/shm")
 """Folders where a tool may put things away; a run that leaves any there counts for nothing."""
@@ -34,14 +33,20 @@ def lay_out(room: Path) -> None:
 
 def remove(room: Path) -> None:
     """All that a run has left."""
-    with contextlib.suppress(OSError):
-        (room / "work" / "work").chmod(0o700)  # the kernel leaves it without any rights
-    shutil.rmtree(room, ignore_errors=True)
+    journal.remove_tree(room)
 
 
 def snapshot_before(plan: frames.Plan) -> None:
-    """Note what the workspace looks like before the run sees it."""
-    workspace.save(workspace.snapshot(plan.workspace), Path(plan.room) / _SNAPSHOT)
+    """Note what the workspace looks like before the run sees it; the view's root folder gets the same looks."""
+    before = workspace.snapshot(plan.workspace)
+    workspace.save(before, Path(plan.room) / _SNAPSHOT)
+    real, upper = os.stat(plan.workspace), f"{plan.room}/upper"
+    if (real.st_uid, real.st_gid) != (os.stat(upper).st_uid, os.stat(upper).st_gid):
+        os.chown(upper, real.st_uid, real.st_gid)
+    os.chmod(upper, before[b""][0] & 0o7777)
+    for name, value in attributes(os.fsencode(plan.workspace)).items():
+        os.setxattr(upper, name, value)
+    os.utime(upper, ns=(before[b""][3], before[b""][3]))
 
 
 def enter_namespaces() -> None:
@@ -147,17 +152,17 @@ def _commit(plan: frames.Plan, room: Path) -> None:
     if (changed := workspace.unchanged(plan.workspace, before)) is not None:
         raise ToolRefused(f"the workspace has changed since: {changed}")
     upper = room / "upper"
-    changes = read_difference(upper, Path(plan.workspace))
+    changes = read_difference(upper, Path(plan.workspace), before)
     if plan.read_only and changes:
-        raise ToolRefused(f'declared "read", but it changed {os.fsdecode(changes[0].path)}')
-    journal.commit(room, journal.Journal(plan.workspace, str(upper), changes))
+        raise ToolRefused(f'declared "read", but it changed {os.fsdecode(changes[-1].path) or "the folder itself"}')
+    journal.commit(room, plan.workspace, upper, changes)
 
 
 def _compare(plan: frames.Plan, room: Path) -> str:
     """The same call has really run: what is otherwise there than this run would have left it."""
     before, now = workspace.load(room / _SNAPSHOT), workspace.snapshot(plan.workspace)
     upper = room / "upper"
-    changes = {change.path: change for change in read_difference(upper, Path("/nonexistent"))}
+    changes = {change.path: change for change in read_difference(upper, Path(plan.workspace), before) if change.path}
     ahead = {path for path, change in changes.items() if not _only_touched(change, before)}
     emptied = tuple(change.path + b"/" for change in changes.values() if change.opaque or change.kind == "remove")
     ahead |= {path for path in before if path.startswith(emptied)}

@@ -16,7 +16,7 @@ from agentspec.errors import ToolRefused
 from agentspec.runs import Order, Run, Work
 from agentspec.sandbox import Sandbox
 from agentspec.tools_sandbox.tiers import frames, journal, overlay
-from agentspec.tools_sandbox.tiers.process import SETUP_LIMIT_S, ProcessTier, job_of, outcome_of
+from agentspec.tools_sandbox.tiers.process import SETUP_LIMIT_S, ProcessTier, outcome_of
 from agentspec.tools_sandbox.tiers.zygote_client import Child, ZygoteClient, ask, wait_ready
 from agentspec.tools_sandbox.tool import DeclaredTool
 
@@ -75,6 +75,7 @@ class OverlayTier(ProcessTier):
         home = journal.home_of(workspace, self._state)
         try:
             home.mkdir(parents=True, exist_ok=True, mode=0o700)
+            journal.remember(home, workspace)
         except OSError as error:
             raise ToolRefused(f"no place for a copy of {workspace}: {error}; set AGENTSPEC_STATE") from error
         return home
@@ -109,12 +110,15 @@ class OverlayTier(ProcessTier):
     def _clean_up(self, workspace: str) -> None:
         """Recover, and remove the rooms of agents that are gone."""
         home = self.home(workspace)
-        with contextlib.suppress(OSError), journal.locked(home):
-            journal.recover(home)
-        for room in home.glob("*/"):
-            with contextlib.suppress(OSError), (room / "owner").open("a") as owner:
-                fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                overlay.remove(room)
+        with journal.locked(home):
+            try:
+                journal.recover(home)
+            except OSError as error:
+                raise ToolRefused(f"a half committed run in {workspace}: {error}") from error
+            for room in home.glob("*/"):
+                with contextlib.suppress(OSError), (room / "owner").open("a") as owner:
+                    fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    journal.forget(home, room)
 
     def keep_house(self, order: Order, plan: frames.Plan) -> str:
         """Have a child commit or compare; returns what it found.
@@ -196,7 +200,7 @@ class _OverlayRun:
                 if self._cancelled:
                     raise ToolRefused("it was cancelled")
             wait_ready(child, SETUP_LIMIT_S)
-            answer = ask(child, job_of(order), order.timeout_s)
+            answer = ask(child, zygote.job(order), order.timeout_s)
             if not child.gone.wait(SETUP_LIMIT_S) or child.reason:
                 raise ToolRefused(child.reason or "it did not end")
             return answer
@@ -223,7 +227,9 @@ class _OverlayRun:
         self._clear()
 
     def _clear(self) -> None:
-        overlay.remove(self._room)
+        """All that the run has left, unless a journal in it has still to be brought to its end."""
+        if not (self._room / "journal").exists():
+            journal.forget(self._room.parent, self._room)
         if self._owner is not None:
             self._owner.close()
 
@@ -252,5 +258,8 @@ class _OverlayRun:
         """The committer died: where it had come as far as its journal, the changes are made now."""
         if not (self._room / "journal").exists():
             return False
-        self._tier.recover(self._order.sandbox)
+        try:
+            self._tier.recover(self._order.sandbox)
+        except ToolRefused:
+            return False
         return True

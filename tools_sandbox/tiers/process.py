@@ -15,7 +15,7 @@ from agentspec.tools_sandbox.kernel import landlock
 from agentspec.tools_sandbox.tiers import frames
 from agentspec.tools_sandbox.tiers.orders import declared_environment
 from agentspec.tools_sandbox.tiers.parcel import unpack
-from agentspec.tools_sandbox.tiers.zygote_client import Child, Tool, ZygoteClient, ask, basic_environment, wait_ready
+from agentspec.tools_sandbox.tiers.zygote_client import Child, Tool, ZygoteClient, ask, wait_ready
 from agentspec.tools_sandbox.tool import DeclaredTool
 
 SETUP_LIMIT_S = 10.0
@@ -105,20 +105,30 @@ class ProcessTier:
         """
         zygote = self.zygote(order.env)
         zygote.check((order.module, order.qualname, order.seal))
-        plan = self._plan(order)
+        plan = self.plan(order)
         child = self._spare(zygote, plan)
+        keep = False
         try:
             run.has(zygote, child)
-            return ask(child, job_of(order), order.timeout_s)
+            answer = ask(child, zygote.job(order), order.timeout_s)
+            keep = bool(plan.warm_for) and answer[0] == frames.RESULT and run.lets_go()
+            return answer
         finally:
-            zygote.kill(child)
-            if child.sock is not None:
-                child.sock.close()
+            if keep:
+                with self._lock:
+                    self._spares.setdefault((zygote, plan), deque()).appendleft(child)
+            else:
+                zygote.kill(child)
+                if child.sock is not None:
+                    child.sock.close()
             self._refill(zygote, plan)
 
-    def _plan(self, order: Order) -> frames.Plan:
+    def plan(self, order: Order) -> frames.Plan:
         place = order.sandbox
-        return frames.Plan("process", place.network, place.subprocesses, place.memory_bytes, self._landlock)
+        warm_for = f"{order.module}:{order.qualname}" if place.warm else ""
+        return frames.Plan(
+            "process", place.network, place.subprocesses, place.memory_bytes, self._landlock, warm_for=warm_for
+        )
 
     def _spare(self, zygote: ZygoteClient, plan: frames.Plan) -> Child:
         """A child that is shut in: one that waits, else a new one."""
@@ -157,13 +167,6 @@ class ProcessTier:
             self._spares.clear()
         for zygote in zygotes:
             zygote.close()
-
-
-def job_of(order: Order) -> frames.Job:
-    """A call as the child gets it."""
-    env = {**basic_environment(), **order.env}
-    name = f"{order.module}:{order.qualname}"
-    return frames.Job(name, dict(order.arguments), order.form, order.cwd, env, order.timeout_s)
 
 
 def outcome_of(kind: bytes, payload: bytes) -> tuple[Any, BaseException | None]:
@@ -210,6 +213,12 @@ class _ChildRun:
             self._zygote, self.child = zygote, child
             if self._cancelled:
                 raise ToolRefused("it was cancelled")
+
+    def lets_go(self) -> bool:
+        """The child is the next run's; False where this one was cancelled."""
+        with self._lock:
+            self.child = None
+            return not self._cancelled
 
     def cancel(self) -> bool:
         with self._lock:

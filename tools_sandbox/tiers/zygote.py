@@ -55,7 +55,13 @@ class Zygote:
         calls.prctl(calls.PR_SET_CHILD_SUBREAPER, 1)
 
     def serve(self) -> None:
-        """Until the parent is gone."""
+        """Until the parent is gone; nothing of what it had started stays."""
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._serve()
+        for pid in list(self._children):
+            self._kill(pid)
+
+    def _serve(self) -> None:
         while True:
             crowded = any(child.plan.subprocesses for child in self._children.values())
             ready, _, _ = select.select([self._control, self._wake], [], [], _COUNT_EVERY_S if crowded else None)
@@ -70,8 +76,6 @@ class Zygote:
                 self._obey(frames.to_zygote.decode(order))
             if crowded:
                 self._stop_bombs()
-        for pid in list(self._children):
-            self._kill(pid)
 
     def _obey(self, order: frames.ToZygote) -> None:
         if isinstance(order, frames.Prepare):

@@ -13,22 +13,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from agentspec.errors import ToolRefused
+from agentspec.runs import Order
+from agentspec.tools_sandbox.environment import basic_environment
 from agentspec.tools_sandbox.tiers import frames
 
 log = logging.getLogger("agentspec.zygote")
 
 _START_LIMIT_S = 60.0
 _SPAWN_LIMIT_S = 10.0
-_BASICS = ("PATH", "HOME", "LANG", "LANGUAGE", "TZ", "USER", "LOGNAME", "SHELL", "VIRTUAL_ENV", "PYTHONUTF8")
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 Tool = tuple[str, str, str]
 """Module, qualified name, seal of the code."""
-
-
-def basic_environment() -> dict[str, str]:
-    """What every program may know; no secret is among it."""
-    return {name: value for name, value in os.environ.items() if name in _BASICS or name.startswith("LC_")}
 
 
 @dataclass(slots=True, eq=False)
@@ -40,6 +36,8 @@ class Child:
     """Of the tools that it knows."""
     pid: int = 0
     sock: socket.socket | None = None
+    ready: bool = False
+    """Whether it has said that it is shut in."""
     born: threading.Event = field(default_factory=threading.Event)
     gone: threading.Event = field(default_factory=threading.Event)
     reason: str = ""
@@ -54,7 +52,7 @@ class ZygoteClient:
     """
 
     def __init__(self, env: Mapping[str, str]) -> None:
-        self._env = {**basic_environment(), **_ONE_THREAD, **env}
+        self._declared = dict(env)
         self._lock = threading.RLock()
         self._control: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -103,6 +101,18 @@ class ZygoteClient:
         if reason is not None:
             raise ToolRefused(reason)
 
+    def job(self, order: Order) -> frames.Job:
+        """A call as a child of this zygote gets it: only what is otherwise now than when the zygote started."""
+        env = {**basic_environment(), **order.env}
+        return frames.Job(
+            f"{order.module}:{order.qualname}",
+            dict(order.arguments),
+            order.form,
+            order.timeout_s,
+            cwd=None if order.cwd == self._cwd else order.cwd,
+            env=None if env == self._env else env,
+        )
+
     def spawn(self, plan: frames.Plan) -> Child:
         """Fork a child; it shuts itself in and says READY on its socket. Returns when it was forked.
 
@@ -136,11 +146,12 @@ class ZygoteClient:
         if self._control is not None:
             return
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._env = {**basic_environment(), **self._declared}
         command = [sys.executable, "-m", "agentspec.tools_sandbox.tiers.zygote", str(theirs.fileno())]
         try:
             self._process = subprocess.Popen(
                 command,
-                env={**self._env, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+                env={**self._env, **_ONE_THREAD, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
@@ -151,6 +162,7 @@ class ZygoteClient:
         finally:
             theirs.close()
         self._control = ours
+        self._cwd = os.getcwd()
         self._prepared = {}
         threading.Thread(target=self._hear, args=(ours, self._process), name="agentspec-zygote", daemon=True).start()
 
@@ -223,6 +235,8 @@ def wait_ready(child: Child, limit_s: float) -> None:
         ToolRefused: it could not, and why.
     """
     sock = child.sock
+    if child.ready:
+        return
     if sock is None:
         raise ToolRefused(f"the sandbox could not be set up: {child.reason}")
     try:
@@ -231,6 +245,7 @@ def wait_ready(child: Child, limit_s: float) -> None:
         raise ToolRefused(f"the sandbox could not be set up: {error or 'it died'}") from error
     if kind != frames.READY:
         raise ToolRefused(f"the sandbox could not be set up: {payload.decode('utf-8', 'replace')}")
+    child.ready = True
 
 
 def ask(child: Child, job: frames.Job, limit_s: float) -> tuple[bytes, bytes]:

@@ -1,0 +1,83 @@
+"""The commands `agentspec bench ...`."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from agentspec.errors import ConfigError
+
+bench_app = typer.Typer(no_args_is_help=True, help="Benchmarks; --json prints machine-readable figures.")
+
+AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object")]
+
+
+def needs_mcp() -> None:
+    """Say which package is missing.
+
+    Raises:
+        ConfigError: the extra `mcp` is not installed.
+    """
+    if importlib.util.find_spec("mcp_types") is None:
+        raise ConfigError("the MCP gateway needs the package mcp: pip install 'agentspec-proxy[mcp]'")
+
+
+@bench_app.command("replay")
+def bench_replay(
+    data: Annotated[list[Path], typer.Option(help="recorded trajectories: a file or a folder; may be repeated")],
+    quick: Annotated[bool, typer.Option(help="a few tasks, within a minute")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Recorded trajectories with their real tools, direct and through agentspec, paired and interleaved."""
+    from agentspec.proxy.bench.figures import print_report
+    from agentspec.proxy.bench.replay import run
+
+    progress = Console(stderr=True, highlight=False)
+    print_report(run(data, quick, progress=progress.print), as_json=as_json)
+
+
+@bench_app.command("wire")
+def bench_wire(
+    quick: Annotated[bool, typer.Option(help="short windows, within a minute")] = False,
+    litellm: Annotated[Path | None, typer.Option(help="python of an environment with litellm[proxy]")] = None,
+    seconds: Annotated[float | None, typer.Option(help="length of a window", min=0.05)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """What agentspec adds on the wire: direct, speculation off and on, and LiteLLM where it is installed."""
+    from agentspec.proxy.bench.figures import print_report
+    from agentspec.proxy.bench.wire import run
+
+    progress = Console(stderr=True, highlight=False, soft_wrap=True)
+    print_report(run(quick, litellm_python=litellm, seconds=seconds, progress=progress.print), as_json=as_json)
+
+
+@bench_app.command("mcp")
+def bench_mcp(
+    quick: Annotated[bool, typer.Option(help="fewer calls, within a minute")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Calls of an MCP client through the gateway: hits and misses, beside the same server directly."""
+    needs_mcp()
+    from agentspec.proxy.bench.figures import print_report
+    from agentspec.proxy.bench.mcp import run
+
+    progress = Console(stderr=True, highlight=False, soft_wrap=True)
+    print_report(run(quick, progress=progress.print), as_json=as_json)
+
+
+@bench_app.command("sandbox")
+def bench_sandbox(
+    quick: Annotated[bool, typer.Option(help="300 discarded runs instead of 10,000")] = False,
+    discards: Annotated[int | None, typer.Option(help="how many runs to discard", min=1)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """What each tier costs here, and whether discarded runs leave anything behind."""
+    from agentspec.proxy.bench.figures import print_report
+    from agentspec.proxy.bench.sandbox import run
+
+    progress = Console(stderr=True, highlight=False, soft_wrap=True)
+    print_report(run(quick, progress.print, discards), as_json=as_json)
