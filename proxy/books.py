@@ -85,8 +85,8 @@ class Books:
         served = outcome in ("hit", "joined")
         latency, waited = bet.latency_s or 0.0, bet.waited_s or 0.0
         held = bet.held
-        egress = held is not None and held.spec.egress and bet.verdict.go
-        if egress and not served:
+        egress = held is not None and held.spec.egress and outcome != "vetoed"
+        if egress and not bet.matched:  # what the agent really calls tells nobody more than without us
             self.egress.discarded(bet.turn.tenant)
         self._ledger.record(
             "bets",

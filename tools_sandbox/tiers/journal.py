@@ -26,6 +26,7 @@ from pathlib import Path
 import msgspec
 
 from agentspec.tools_sandbox.tiers.difference import Change, attributes
+from agentspec.tools_sandbox.tiers.files import remove_tree, sync
 
 log = logging.getLogger("agentspec.journal")
 
@@ -143,7 +144,7 @@ def _make(new: bytes, change: Change, model: bytes, made: dict[bytes, bytes]) ->
         os.mkfifo(new)
     _give(new, change, attributes(model))
     if change.kind == "file":
-        _sync(new)
+        sync(new)
 
 
 def _write(room: Path, journal: Journal) -> None:
@@ -152,9 +153,9 @@ def _write(room: Path, journal: Journal) -> None:
         file.write(msgspec.msgpack.encode(journal))
         file.flush()
         os.fsync(file.fileno())
-    _sync(os.fsencode(journal.aside))
+    sync(os.fsencode(journal.aside))
     draft.rename(room / _JOURNAL)
-    _sync(os.fsencode(room))
+    sync(os.fsencode(room))
 
 
 def pending(home: Path) -> list[Path]:
@@ -190,7 +191,7 @@ def _carry_out(room: Path, journal: Journal) -> None:
 def _close(room: Path, journal: Journal) -> None:
     """Done, forward or back."""
     (room / _JOURNAL).unlink(missing_ok=True)
-    _sync(os.fsencode(room))
+    sync(os.fsencode(room))
     remove_tree(Path(journal.aside))
     root = next((step for step in journal.steps if not step.change.path), None)
     if root is not None:  # its time has changed once more
@@ -274,18 +275,7 @@ def _sync_folders(workspace: bytes, steps: list[Step]) -> None:
         return
     for folder in folders:
         with contextlib.suppress(FileNotFoundError, PermissionError):
-            _sync(folder)
-
-
-def _sync(path: bytes) -> None:
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except PermissionError:  # its owner may not read it: then the sync of its folder must do
-        return
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+            sync(folder)
 
 
 def remember(home: Path, workspace: str) -> None:
@@ -300,17 +290,3 @@ def forget(home: Path, room: Path) -> None:
     with contextlib.suppress(OSError):
         remove_tree(aside_of((home / _WORKSPACE).read_text(), room))
     remove_tree(room)
-
-
-def remove_tree(path: Path) -> None:
-    """Remove a file or a tree, also one whose folders may not be read or changed."""
-    if not path.is_dir() or path.is_symlink():
-        path.unlink(missing_ok=True)
-        return
-    shutil.rmtree(path, ignore_errors=True)
-    if path.exists():
-        for folder, names, _ in os.walk(path):
-            for name in (".", *names):
-                with contextlib.suppress(OSError):
-                    os.chmod(os.path.join(folder, name), 0o700, follow_symlinks=True)
-        shutil.rmtree(path, ignore_errors=True)

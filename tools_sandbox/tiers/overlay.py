@@ -11,6 +11,7 @@ from agentspec.errors import ToolRefused
 from agentspec.tools_sandbox.kernel import calls
 from agentspec.tools_sandbox.tiers import frames, journal, workspace
 from agentspec.tools_sandbox.tiers.difference import Change, attributes, read_difference
+from agentspec.tools_sandbox.tiers.files import remove_tree
 
 PRIVATE = ("/tmp", "/dev/shm")
 """Folders where a tool may put things away; a run that leaves any there counts for nothing."""
@@ -33,7 +34,7 @@ def lay_out(room: Path) -> None:
 
 def remove(room: Path) -> None:
     """All that a run has left."""
-    journal.remove_tree(room)
+    remove_tree(room)
 
 
 def snapshot_before(plan: frames.Plan) -> None:

@@ -7,7 +7,6 @@ import fcntl
 import os
 import secrets
 import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
@@ -16,7 +15,8 @@ from agentspec.errors import ToolRefused
 from agentspec.runs import Order, Run, Work
 from agentspec.sandbox import Sandbox
 from agentspec.tools_sandbox.tiers import frames, journal, overlay
-from agentspec.tools_sandbox.tiers.process import SETUP_LIMIT_S, ProcessTier, outcome_of
+from agentspec.tools_sandbox.tiers.launching import ApartRun, Slots, order_in
+from agentspec.tools_sandbox.tiers.process import SETUP_LIMIT_S, ProcessTier
 from agentspec.tools_sandbox.tiers.zygote_client import Child, ZygoteClient, ask, wait_ready
 from agentspec.tools_sandbox.tool import DeclaredTool
 
@@ -52,18 +52,10 @@ class OverlayTier(ProcessTier):
         super().prepare(tools)
 
     def start(self, work: Work) -> Run:
-        order = work.order
-        if order is None:
-            raise ToolRefused(f"{work.tool}: only an importable function can run in another process")
-        self._refuse_weak_kernels(order)
-        if not self._slots.acquire(blocking=False):
-            raise ToolRefused(f"{self._max_running} runs ahead are going on already")
-        try:
-            run = _OverlayRun(self, work, order, self._room(order.sandbox))
-            threading.Thread(target=run.main, name=f"agentspec-ahead-{work.tool}", daemon=True).start()
-        except BaseException:
-            self._slots.release()
-            raise
+        order = order_in(work)
+        self.refuse_weak_kernels(order)
+        run = _OverlayRun(self, work, self._slots, self._room(order.sandbox))
+        run.launch()
         return run
 
     def home(self, workspace: str) -> Path:
@@ -143,20 +135,16 @@ class OverlayTier(ProcessTier):
         return text
 
 
-class _OverlayRun:
-    def __init__(self, tier: OverlayTier, work: Work, order: Order, room: Path) -> None:
+class _OverlayRun(ApartRun):
+    def __init__(self, tier: OverlayTier, work: Work, slots: Slots, room: Path) -> None:
+        super().__init__(work, slots)
         self._tier = tier
-        self._work = work
-        self._order = order
         self._room = room
-        self._lock = threading.Lock()
-        self._cancelled = False
         self._settled = False
         self._over = threading.Event()
         self._owner: IO[str] | None = None
         self._zygote: ZygoteClient | None = None
         self.child: Child | None = None
-        self.started_s = time.monotonic()
 
     @property
     def _plan(self) -> frames.Plan:
@@ -172,19 +160,10 @@ class _OverlayRun:
             read_only=self._order.changes_nothing,
         )
 
-    def main(self) -> None:
-        """In a thread of its own; reports its end exactly once."""
-        result, error = None, None
-        try:
-            result, error = outcome_of(*self._run())
-        except BaseException as raised:
-            error = raised
-        finally:
-            self._over.set()
-            self._tier.over()
+    def _ended(self) -> None:
+        self._over.set()
         if self._cancelled:
             self._drop()
-        self._work.done(result, error)
 
     def _run(self) -> tuple[bytes, bytes]:
         order, plan = self._order, self._plan

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from agentspec.errors import ToolRefused
 from agentspec.runs import Order, Run, Work
 from agentspec.tools_sandbox.kernel import landlock
 from agentspec.tools_sandbox.tiers import frames
+from agentspec.tools_sandbox.tiers.launching import ApartRun, Slots, order_in
 from agentspec.tools_sandbox.tiers.orders import declared_environment
-from agentspec.tools_sandbox.tiers.parcel import unpack
 from agentspec.tools_sandbox.tiers.zygote_client import Child, Tool, ZygoteClient, ask, wait_ready
 from agentspec.tools_sandbox.tool import DeclaredTool
 
@@ -42,7 +40,7 @@ class ProcessTier:
 
     def forget_everything(self) -> None:
         """In a child process after a fork: the zygotes are the parent's."""
-        self._slots = threading.BoundedSemaphore(self._max_running)
+        self._slots = Slots(self._max_running)
         self._lock = threading.Lock()
         self._zygotes: dict[tuple[tuple[str, str], ...], ZygoteClient] = {}
         self._spares: dict[tuple[ZygoteClient, frames.Plan], deque[Child]] = {}
@@ -75,21 +73,17 @@ class ProcessTier:
         Raises:
             ToolRefused: too many runs already, the tool cannot run in a child, or this machine cannot shut one in.
         """
-        order = work.order
-        if order is None:
-            raise ToolRefused(f"{work.tool}: only an importable function can run in another process")
-        self._refuse_weak_kernels(order)
-        if not self._slots.acquire(blocking=False):
-            raise ToolRefused(f"{self._max_running} runs ahead are going on already")
-        try:
-            run = _ChildRun(self, work, order)
-            threading.Thread(target=run.main, name=f"agentspec-ahead-{work.tool}", daemon=True).start()
-        except BaseException:
-            self._slots.release()
-            raise
+        self.refuse_weak_kernels(order_in(work))
+        run = _ChildRun(self, work, self._slots)
+        run.launch()
         return run
 
-    def _refuse_weak_kernels(self, order: Order) -> None:
+    def refuse_weak_kernels(self, order: Order) -> None:
+        """Refuse what this machine cannot shut in.
+
+        Raises:
+            ToolRefused: and why.
+        """
         if self.missing is not None:
             raise ToolRefused(self.missing)
         if self._landlock < landlock.FLOOR:
@@ -156,10 +150,6 @@ class ProcessTier:
             except ToolRefused:
                 return
 
-    def over(self) -> None:
-        """A run has let go of its slot."""
-        self._slots.release()
-
     def close(self) -> None:
         """End the zygotes and everything that they forked."""
         with self._lock:
@@ -169,39 +159,15 @@ class ProcessTier:
             zygote.close()
 
 
-def outcome_of(kind: bytes, payload: bytes) -> tuple[Any, BaseException | None]:
-    """A result or an exception, from what a child answered."""
-    try:
-        if kind == frames.RESULT:
-            return unpack(payload), None
-        if kind == frames.ERROR:
-            return None, unpack(payload)
-        return None, ToolRefused(payload.decode("utf-8", "replace"))
-    except ToolRefused as error:
-        return None, error
-
-
-class _ChildRun:
-    def __init__(self, tier: ProcessTier, work: Work, order: Order) -> None:
+class _ChildRun(ApartRun):
+    def __init__(self, tier: ProcessTier, work: Work, slots: Slots) -> None:
+        super().__init__(work, slots)
         self._tier = tier
-        self._work = work
-        self._order = order
-        self._lock = threading.Lock()
-        self._cancelled = False
         self._zygote: ZygoteClient | None = None
         self.child: Child | None = None
-        self.started_s = time.monotonic()
 
-    def main(self) -> None:
-        """In the tier's thread; reports its end exactly once."""
-        result, error = None, None
-        try:
-            result, error = outcome_of(*self._tier.run(self._order, self))
-        except BaseException as raised:
-            error = raised
-        finally:
-            self._tier.over()
-        self._work.done(result, error)
+    def _run(self) -> tuple[bytes, bytes]:
+        return self._tier.run(self._order, self)
 
     def has(self, zygote: ZygoteClient, child: Child) -> None:
         """The run has a child now.
@@ -226,9 +192,3 @@ class _ChildRun:
             if self._zygote is not None and self.child is not None:
                 self._zygote.kill(self.child)
         return True
-
-    def differs(self) -> str | None:
-        return None
-
-    def commit(self) -> None:
-        return

@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import time
 from collections.abc import Sequence
 
 import msgspec
@@ -19,7 +18,7 @@ from websockets.sync.connection import Connection
 from agentspec.errors import ToolRefused
 from agentspec.runs import Order, Run, Work
 from agentspec.tools_sandbox.tiers import frames
-from agentspec.tools_sandbox.tiers.process import outcome_of
+from agentspec.tools_sandbox.tiers.launching import ApartRun, Slots
 from agentspec.tools_sandbox.tool import DeclaredTool
 
 log = logging.getLogger("agentspec.remote")
@@ -54,7 +53,7 @@ class RemoteTier:
         self.forget_everything()
 
     def forget_everything(self) -> None:
-        self._slots = threading.BoundedSemaphore(self._max_running)
+        self._slots = Slots(self._max_running)
 
     def prepare(self, tools: Sequence[DeclaredTool]) -> None:
         """A worker imports its tools when it starts."""
@@ -68,43 +67,19 @@ class RemoteTier:
         Raises:
             ToolRefused: too many runs already, or there is no key.
         """
-        if work.order is None:
-            raise ToolRefused(f"{work.tool}: only an importable function can run on another machine")
         key = os.environ.get(KEY_VARIABLE)
         if not key:
             raise ToolRefused(f"the worker's key is missing: set {KEY_VARIABLE} here and at the worker")
-        if not self._slots.acquire(blocking=False):
-            raise ToolRefused(f"{self._max_running} runs ahead are going on already")
-        try:
-            run = _RemoteRun(work, work.order, key, self._slots)
-            threading.Thread(target=run.main, name=f"agentspec-ahead-{work.tool}", daemon=True).start()
-        except BaseException:
-            self._slots.release()
-            raise
+        run = _RemoteRun(work, key, self._slots)
+        run.launch()
         return run
 
 
-class _RemoteRun:
-    def __init__(self, work: Work, order: Order, key: str, slots: threading.BoundedSemaphore) -> None:
-        self._work = work
-        self._order = order
+class _RemoteRun(ApartRun):
+    def __init__(self, work: Work, key: str, slots: Slots) -> None:
+        super().__init__(work, slots)
         self._key = key
-        self._slots = slots
-        self._lock = threading.Lock()
-        self._cancelled = False
         self._connection: Connection | None = None
-        self.started_s = time.monotonic()
-
-    def main(self) -> None:
-        """In a thread of its own; reports its end exactly once."""
-        result, error = None, None
-        try:
-            result, error = outcome_of(*self._run())
-        except BaseException as raised:
-            error = raised
-        finally:
-            self._slots.release()
-        self._work.done(result, error)
 
     def _run(self) -> tuple[bytes, bytes]:
         address, limit_s = self._order.sandbox.address, self._order.timeout_s
@@ -131,12 +106,6 @@ class _RemoteRun:
         if connection is not None:
             threading.Thread(target=connection.close, daemon=True).start()  # it says goodbye first
         return True
-
-    def differs(self) -> str | None:
-        return None
-
-    def commit(self) -> None:
-        return
 
 
 def _remote_job(order: Order) -> RemoteJob:
