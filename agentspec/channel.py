@@ -86,11 +86,15 @@ class ToolInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Hello(msgspec.Struct, tag="hello", frozen=True):
-    """Runtime: who I am and what tools I hold. Sent again whenever the tools change."""
+    """Runtime: who I am and what tools I hold. Sent again whenever the tools change.
+
+    `prefixed`: requests may put a name of their own before those of the tools, as MCP clients do.
+    """
 
     runtime: str
     tools: list[ToolInfo]
     protocol: int = PROTOCOL
+    prefixed: bool = False
 
 
 class Ran(msgspec.Struct, tag="ran", frozen=True):

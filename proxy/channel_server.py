@@ -72,7 +72,7 @@ def _welcome(hello: channel.Hello, link: RuntimeLink, deps: Deps) -> None:
         return
     first = not link.id
     link.id = hello.runtime
-    link.offer(hello.tools)
+    link.offer(hello.tools, prefixed=hello.prefixed)
     deps.runtimes.add(link)
     if first:
         log.info("runtime %s is here with %d tools", link.label, len(link.tools))

@@ -16,13 +16,13 @@ from rich.text import Text
 from agentspec import __version__
 from agentspec.config import ENV_PREFIX, Engine, Settings, load, sources
 from agentspec.errors import ConfigError
+from agentspec.proxy.cli_bench import AsJson, bench_app, needs_mcp
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Makes tool-using agents faster, the same otherwise."
 )
 config_app = typer.Typer(no_args_is_help=True, help="Look at the settings.")
 models_app = typer.Typer(no_args_is_help=True, help="Weights of small models for the bundled verifier.")
-bench_app = typer.Typer(no_args_is_help=True, help="Benchmarks; --json prints machine-readable figures.")
 keys_app = typer.Typer(no_args_is_help=True, help="Keys that agents must show.")
 app.add_typer(config_app, name="config")
 app.add_typer(keys_app, name="keys")
@@ -33,7 +33,6 @@ console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
 
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="TOML file (default: agentspec.toml, if there)")]
 Database = Annotated[str | None, typer.Option(help="SQLAlchemy URL of the ledger")]
-AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object")]
 
 
 class VerifierEngine(StrEnum):
@@ -134,6 +133,23 @@ def trace(trajectory: Annotated[str, typer.Argument(help="id, or how it begins")
 
 
 @app.command()
+def discarded(
+    limit: Annotated[int, typer.Option(help="how many", min=1)] = 50,
+    egress: Annotated[bool, typer.Option("--egress", help="only those that told a third party something")] = False,
+    database: Database = None,
+) -> None:
+    """List the latest runs ahead that nobody claimed: what wrong guesses did, and what they told."""
+    from agentspec.memory.ledger_reader import LedgerReader
+    from agentspec.proxy.traces import discarded_listing
+
+    rows = LedgerReader(load({"database": database}).database).discarded(limit, egress)
+    if not rows:
+        console.print("no run ahead was discarded" + (" that told a third party something" if egress else ""))
+        return
+    console.print(discarded_listing(rows))
+
+
+@app.command()
 def verifier(  # noqa: PLR0913  (each is a flag)
     model: Annotated[str, typer.Option(help="folder, Hugging Face id, or coder05 | coder15 | smol135")] = "coder05",
     engine: Annotated[VerifierEngine, typer.Option(help="who makes it")] = VerifierEngine.BUNDLED,
@@ -148,6 +164,46 @@ def verifier(  # noqa: PLR0913  (each is a flag)
     from agentspec.verifier.server import serve as serve_verifier
 
     serve_verifier(VerifierConfig(model=model, host=host, port=port, threads=threads, device=device, dtype=dtype))
+
+
+@app.command()
+def mcp(
+    config: Annotated[Path, typer.Option(help='JSON file of servers: {"mcpServers": {...}}')],
+    proxy: Annotated[str, typer.Option(help="the proxy's address")] = "http://127.0.0.1:8787",
+    http: Annotated[str | None, typer.Option(help="HOST:PORT to serve over HTTP instead of standard input")] = None,
+    redis: Annotated[str | None, typer.Option(help="redis://HOST:PORT/DB, where writes are shared")] = None,
+) -> None:
+    """Front MCP servers for an agent, and run their reading tools ahead (needs the extra `mcp`)."""
+    needs_mcp()
+    from agentspec.proxy.mcp.run import Options
+    from agentspec.proxy.mcp.run import serve as serve_mcp
+
+    serve_mcp(Options(config, proxy, http, redis))
+
+
+@app.command()
+def worker(
+    tools: Annotated[list[str], typer.Argument(help="modules that declare the tools")],
+    host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="port to listen on; 0: any free one")] = 8790,
+) -> None:
+    """Run declared tools for agents on other machines (tier T3). Its key is in AGENTSPEC_WORKER_KEY."""
+    from agentspec.tools_sandbox.worker import run_worker
+
+    sys.path.insert(0, "")
+    run_worker(tools, host, port)
+
+
+@app.command()
+def doctor(database: Database = None, as_json: AsJson = False) -> None:
+    """What this machine can do for isolation, what is missing, and what to do about it."""
+    from agentspec.proxy.doctor import as_dict, as_table, examine
+
+    found = examine(load({"database": database}).database)
+    if as_json:
+        print(json.dumps(as_dict(found), ensure_ascii=False))
+    else:
+        console.print(as_table(found))
 
 
 @app.command()
@@ -182,35 +238,6 @@ def demo(
     except ServiceFailed as error:
         raise ConfigError(str(error)) from error
     raise typer.Exit(show(report, as_json=as_json))
-
-
-@bench_app.command("replay")
-def bench_replay(
-    data: Annotated[list[Path], typer.Option(help="recorded trajectories: a file or a folder; may be repeated")],
-    quick: Annotated[bool, typer.Option(help="a few tasks, within a minute")] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Recorded trajectories with their real tools, direct and through agentspec, paired and interleaved."""
-    from agentspec.proxy.bench.figures import print_report
-    from agentspec.proxy.bench.replay import run
-
-    progress = Console(stderr=True, highlight=False)
-    print_report(run(data, quick, progress=progress.print), as_json=as_json)
-
-
-@bench_app.command("wire")
-def bench_wire(
-    quick: Annotated[bool, typer.Option(help="short windows, within a minute")] = False,
-    litellm: Annotated[Path | None, typer.Option(help="python of an environment with litellm[proxy]")] = None,
-    seconds: Annotated[float | None, typer.Option(help="length of a window", min=0.05)] = None,
-    as_json: AsJson = False,
-) -> None:
-    """What agentspec adds on the wire: direct, speculation off and on, and LiteLLM where it is installed."""
-    from agentspec.proxy.bench.figures import print_report
-    from agentspec.proxy.bench.wire import run
-
-    progress = Console(stderr=True, highlight=False, soft_wrap=True)
-    print_report(run(quick, litellm_python=litellm, seconds=seconds, progress=progress.print), as_json=as_json)
 
 
 @models_app.command("fetch")

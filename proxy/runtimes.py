@@ -41,7 +41,9 @@ class RuntimeLink:
     """Undeclared tools that the operator knows to change nothing."""
     tools: dict[str, HeldTool] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
-    """Names that requests use for its tools, where they are others (MCP clients put the server's name before)."""
+    """Names that the last requests used for its tools, where they are others."""
+    prefixed: bool = False
+    """Whether that may be (MCP clients put the server's name before)."""
     undecoded: int = 0
     """Relayed chunks of its turns whose calls have not been read yet."""
     deferred: list[channel.Ask] = field(default_factory=list)
@@ -53,20 +55,31 @@ class RuntimeLink:
         """A short name that gives nothing away."""
         return self.id[:6]
 
-    def offer(self, infos: list[channel.ToolInfo]) -> None:
+    def offer(self, infos: list[channel.ToolInfo], *, prefixed: bool = False) -> None:
         """Take the tools it holds; one whose declaration contradicts itself is left out."""
-        self.tools = {}
+        self.tools, self.prefixed = {}, prefixed
         for info in infos:
             try:
                 self.tools[info.name] = HeldTool(info.spec(), info.loose)
             except (ConfigError, ValueError) as error:
                 log.warning("runtime %s: tool %s is left out: %s", self.label, info.name, error)
+        self.names = {name: held for name, held in self.names.items() if held in self.tools}
 
     def learn_names(self, offered: Schemas) -> None:
         """A request offers these tools: note what it calls ours."""
+        if not self.prefixed:
+            return
+        found = self.shared(offered)
+        for name in offered:  # what an earlier request meant by a name counts no longer
+            self.names.pop(name, None)
         if len(self.names) < _MAX_NAMES:
-            found = held_names(offered, self.tools)
             self.names.update((name, held) for name, held in found.items() if name != held)
+
+    def shared(self, offered: Schemas) -> dict[str, str]:
+        """Those of a request's tools that it holds, with their names here."""
+        if self.prefixed:
+            return held_names(offered, self.tools)
+        return {name: name for name in offered if name in self.tools}
 
     def name_of(self, tool: str) -> str:
         """A tool's name here, from its name in a request."""
@@ -155,7 +168,7 @@ class Runtimes:
 
 def _holds(link: RuntimeLink, schemas: Mapping[str, Mapping[str, object]]) -> bool:
     """Whether the runtime registered any of these tools, with the same parameter names for each that it did."""
-    shared = held_names(schemas, link.tools)
+    shared = link.shared(schemas)
     return bool(shared) and all(
         _parameter_names(schemas[name]) == _parameter_names(link.tools[held].spec.parameters)
         for name, held in shared.items()

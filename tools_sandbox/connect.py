@@ -125,7 +125,7 @@ class Connection:
         if self._channel is not None:
             self._channel.close()
         for tool in self._runtime.tools().values():
-            tool.runtimes.discard(self._runtime)
+            tool.released_by(self._runtime)
         self._runtime.close()
 
     def __enter__(self) -> Connection:

@@ -51,6 +51,9 @@ class Link(Protocol):
 class Runtime:
     """Holds the tools, the claim table and what each session's calls looked like."""
 
+    prefixed = False
+    """Whether requests may call its tools by longer names."""
+
     def __init__(
         self, tiers: Tiers, tools: Iterable[DeclaredTool] | None = None, shared: SharedDomains | None = None
     ) -> None:
@@ -105,12 +108,19 @@ class Runtime:
             found[tool.name] = tool
         return {name: tool for name, tool in found.items() if name not in twice}
 
+    def offer(self, tools: list[DeclaredTool]) -> None:
+        """Hold these tools and no others from now on."""
+        for gone in set(self.tools().values()).difference(tools):
+            gone.released_by(self)
+        self._fixed = tools
+        self.tools_changed()
+
     def hello(self, identity: str) -> channel.Hello:
         """The introduction that the proxy gets."""
         tools = self.tools().values()
         self.tiers.prepare(tools)
         infos = [channel.ToolInfo.of(tool.spec, tool.word.same_call is not None) for tool in tools]
-        return channel.Hello(identity, infos)
+        return channel.Hello(identity, infos, prefixed=self.prefixed)
 
     def tools_changed(self) -> None:
         """A tool was declared after we introduced ourselves."""

@@ -130,6 +130,10 @@ class DeclaredTool:
         """A runtime offers this tool from now on."""
         self.runtimes.add(runtime)
 
+    def released_by(self, runtime: Any) -> None:
+        """A runtime offers this tool no longer."""
+        self.runtimes.discard(runtime)
+
     def surroundings(self, bound: Mapping[str, Any]) -> Surroundings:
         """The surroundings of a real call, from its bound arguments and the current context."""
         hidden = {name: bound[name] for name in self.parameters.hidden if name in bound}

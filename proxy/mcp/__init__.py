@@ -1,0 +1,1 @@
+"""The gateway between an agent's MCP client and its MCP servers: it runs their reading tools ahead."""
