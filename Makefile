@@ -24,7 +24,7 @@ demo: setup
 	$(BIN)/agentspec demo
 
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 3 --dist loadfile
 
 lint: setup
 	$(BIN)/ruff check .
@@ -41,6 +41,9 @@ bench: setup
 	$(BIN)/agentspec models fetch coder05
 	$(BIN)/agentspec demo --repeats 2
 	$(BIN)/agentspec bench wire
+	$(BIN)/agentspec bench claims
+	$(BIN)/agentspec bench sandbox
+	$(BIN)/agentspec bench mcp
 ifneq ($(DATA),)
 	$(BIN)/agentspec bench replay --data $(DATA)
 else

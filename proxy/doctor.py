@@ -17,7 +17,7 @@ from agentspec.tools_sandbox.capabilities import missing_tiers
 from agentspec.tools_sandbox.connect import REDIS_VARIABLE
 from agentspec.tools_sandbox.kernel import landlock
 from agentspec.tools_sandbox.shared import SharedDomains
-from agentspec.tools_sandbox.tiers.overlay_tier import state_folder
+from agentspec.tools_sandbox.tiers.overlay import state_folder
 
 _TIERS = {
     "T0": ("thread of the agent's process", "pure and trusted read tools; nothing is isolated"),

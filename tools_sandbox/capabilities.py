@@ -16,7 +16,7 @@ from pathlib import Path
 
 from agentspec.tools_sandbox.kernel import calls, confine, landlock
 from agentspec.tools_sandbox.tiers import frames, overlay
-from agentspec.tools_sandbox.tiers.overlay_tier import state_folder
+from agentspec.tools_sandbox.tiers.overlay import state_folder
 
 _LIMIT_S = 30.0
 _PROBES = {"T1": "process", "T2": "overlay"}

@@ -130,12 +130,15 @@ class ChannelClient:
         socket.send(channel.encode(self._runtime.hello(self._identity)))
         sender = threading.Thread(target=self._send_all, args=(socket,), name="agentspec-channel-out", daemon=True)
         sender.start()
+        swept_s = time.monotonic()
         try:
             while not self._closing.is_set():
+                if time.monotonic() - swept_s >= _SWEEP_S:  # by the clock: a busy channel is never silent
+                    self._runtime.sweep()
+                    swept_s = time.monotonic()
                 try:
                     frame = socket.recv(timeout=_SWEEP_S)
                 except TimeoutError:
-                    self._runtime.sweep()
                     continue
                 self._receive(frame)
         finally:

@@ -81,9 +81,12 @@ def read_declaration(where: str, given: Any) -> Options:
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
     except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(str(part) for part in first["loc"])
-        known = ", ".join(DeclarationInFile.model_fields)
+        found = error.errors()
+        first = next((one for one in found if SandboxInFile.__name__ in one["loc"]), found[0])
+        if not isinstance(given, Mapping) or not isinstance(given.get("sandbox"), Mapping):
+            first = found[0]
+        name = ".".join(str(part) for part in first["loc"] if part != SandboxInFile.__name__)
+        known = ", ".join((SandboxInFile if "sandbox." in name else DeclarationInFile).model_fields)
         why = f"there is no such key; known are {known}" if first["type"] == "extra_forbidden" else first["msg"]
         raise ConfigError(f"{where}: {name}: {why}") from error
 
@@ -97,10 +100,16 @@ def declare_tools(path: str | Path) -> list[Callable[..., Any]]:
     Raises:
         ConfigError: the file cannot be read, a function is not found, or a declaration contradicts itself.
     """
-    tools = _read(Path(path)).get("tools", {})
+    file = _read(Path(path))
+    if strange := sorted(file.keys() - {"tools"}):
+        raise ConfigError(f'{path}: there is no [{strange[0]}]; write [tools."package.module:function"]')
+    tools = file.get("tools", {})
     if not isinstance(tools, Mapping) or not tools:
         raise ConfigError(f'{path}: no tools; write [tools."package.module:function"] and effect = ...')
-    return [_declare(f"{path}: {name}", name, given) for name, given in tools.items()]
+    found = [_declare(f"{path}: {name}", name, given) for name, given in tools.items()]
+    for owner, attribute, decorated in found:  # all of them or none
+        setattr(owner, attribute, decorated)
+    return [decorated for _, _, decorated in found]
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -112,7 +121,8 @@ def _read(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path} is not valid TOML: {error}") from error
 
 
-def _declare(where: str, name: str, given: Any) -> Callable[..., Any]:
+def _declare(where: str, name: str, given: Any) -> tuple[Any, str, Callable[..., Any]]:
+    """The module or class that holds a function, its name there, and the function decorated."""
     module, colon, attribute = name.partition(":")
     if not colon:
         raise ConfigError(f"{where}: write it as package.module:function")
@@ -127,5 +137,4 @@ def _declare(where: str, name: str, given: Any) -> Callable[..., Any]:
         decorated: Callable[..., Any] = speculate(function, **options)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from error
-    setattr(owner, last, decorated)
-    return decorated
+    return owner, last, decorated

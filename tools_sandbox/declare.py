@@ -99,6 +99,7 @@ def speculate(function: Callable[..., Any] | None = None, **options: Unpack[Opti
         _check_target(target)
         spec = _spec(options, options.get("name") or target.__name__, word)
         _check_isolated(target, spec, word)
+        _check_arguments(target, spec, word)
         return _wrap(DeclaredTool(target, _complete(spec, target), word))
 
     return declare if function is None else declare(function)
@@ -147,6 +148,17 @@ def declaration(options: Options, name: str, parameters: dict[str, Any]) -> tupl
     if spec.sandbox.isolated:
         raise ConfigError(f"tool {name!r}: only Python functions can run in a sandbox of ours")
     return replace(spec, parameters=parameters, fingerprint=fingerprint(canonical_json(parameters), spec)), word
+
+
+def _check_arguments(target: Callable[..., Any], spec: ToolSpec, word: OwnersWord) -> None:
+    """Domains that follow arguments which the tool has not would never be known."""
+    parameters = inspect.signature(target).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return
+    for what, rule in (("reads", word.reads), ("writes", word.writes)):
+        if strange := sorted(rule.needs - parameters.keys()):
+            known = ", ".join(parameters) or "none"
+            raise ConfigError(f"tool {spec.name!r}: {what} needs {strange[0]!r}, which is no argument of it ({known})")
 
 
 def _check_isolated(target: Callable[..., Any], spec: ToolSpec, word: OwnersWord) -> None:

@@ -28,6 +28,18 @@ class DomainRule:
         self.fixed = _names(what, named, ConfigError)
 
     @property
+    def needs(self) -> frozenset[str]:
+        """The arguments that the owner's function cannot do without."""
+        if self._function is None:
+            return frozenset()
+        if isinstance(self._function, Templates):
+            return self._function.fields
+        wanted = inspect.signature(self._function).parameters.values()
+        return frozenset(
+            p.name for p in wanted if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)
+        )
+
+    @property
     def by_argument(self) -> bool:
         """Whether they differ from call to call."""
         return self._function is not None
@@ -70,7 +82,18 @@ def from_templates(what: str, templates: Iterable[str]) -> Domains:
             raise ConfigError(f"{what}: {{{field}}} is no argument's name; write for example order:{{order_id}}")
     if not parts:
         return {name.format() for name in names}
-    return lambda **arguments: {name.format_map(arguments) for name in names}
+    return Templates(names, frozenset(str(part[1]) for part in parts))
+
+
+class Templates:
+    """Names with `{argument}` in them; called with a call's arguments."""
+
+    def __init__(self, names: frozenset[str], fields: frozenset[str]) -> None:
+        self._names = names
+        self.fields = fields
+
+    def __call__(self, **arguments: Any) -> set[str]:
+        return {name.format_map(arguments) for name in self._names}
 
 
 def _names(what: str, domains: Iterable[str], error: type[Exception]) -> frozenset[str]:

@@ -129,6 +129,7 @@ async def collect_async(claim: Claim) -> Handed | None:
             return claim.refused("stale", grant.reason)
         was_done = run.done
         ahead = asyncio.wrap_future(run.future)
+        ahead.add_done_callback(_looked_at)
         await asyncio.wait({ahead}, timeout=claim.join_limit_s(run))
         if run.done:
             return await off_the_loop(claim.tool, _outcome, claim, run, was_done)
@@ -138,6 +139,12 @@ async def collect_async(claim: Claim) -> Handed | None:
     except BaseException:  # cancelled, most likely
         claim.give_back("unclaimed", "the claim was cancelled")
         raise
+
+
+def _looked_at(future: asyncio.Future[Any]) -> None:
+    """An exception that nobody waits for any more is no news to the user's log."""
+    if not future.cancelled():
+        future.exception()
 
 
 async def off_the_loop(tool: DeclaredTool, step: Callable[..., T], *args: Any) -> T:
@@ -154,6 +161,7 @@ async def _granted_async(claim: Claim, run: PendingRun) -> channel.Grant:
 
 async def _hedge_async(claim: Claim, run: PendingRun, ahead: asyncio.Future[Any]) -> Handed | None:
     own = asyncio.ensure_future(_call_again(claim))
+    own.add_done_callback(_looked_at)
     try:
         await asyncio.wait({ahead, own}, return_when=asyncio.FIRST_COMPLETED)
         if run.done and run.future.exception() is None:

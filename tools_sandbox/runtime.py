@@ -23,7 +23,7 @@ from agentspec.tools_sandbox.sessions import Sessions
 from agentspec.tools_sandbox.shared import SharedDomains
 from agentspec.tools_sandbox.tiers.orders import order_of
 from agentspec.tools_sandbox.tiers.registry import Tiers
-from agentspec.tools_sandbox.tool import DECLARED, DeclaredTool, enter, snapshot
+from agentspec.tools_sandbox.tool import DECLARED, DeclaredTool, enter, leave, snapshot
 
 log = logging.getLogger("agentspec.runtime")
 
@@ -84,6 +84,7 @@ class Runtime:
         """End what the tiers have started, and let go of Redis."""
         for run in self.table.drop_all():
             self._cancel(run)
+        leave(self)
         self.tiers.close()
         if self.shared is not None:
             self.shared.close()

@@ -2,7 +2,8 @@
 
 Rules:
 
-1. A write adds one to the version of each of its domains when it begins and when it ends, and is listed while it lasts.
+1. A write gives each of its domains a new version when it begins and when it ends, and is listed while it lasts. No
+   version ever comes again, also not after Redis has lost its data.
 2. A run ahead notes the versions of what it depends on when it starts; it does not start while a write is listed.
 3. Its claim compares: any other version, or a write that is listed, and the run is stale.
 4. Redis away means that nothing runs ahead and nothing is handed over. A write goes on regardless; its versions are
@@ -25,10 +26,10 @@ from agentspec.errors import ConfigError, ToolRefused
 
 log = logging.getLogger("agentspec.shared")
 
-Stamp = tuple[int, ...]
+Stamp = tuple[str, ...]
 """Versions of the domains that a run depends on, in the order of their names."""
 
-_ANY = "?any"
+_ANY = "any"
 """Counts every write, for reads that depend on everything."""
 
 _KEPT_S = 86_400
@@ -40,7 +41,7 @@ _AVOID_S = 1.0
 _BEGIN = """
 local now = redis.call('TIME')[1] * 1000
 for i = 1, #KEYS, 2 do
-  redis.call('INCR', KEYS[i]) redis.call('EXPIRE', KEYS[i], ARGV[2])
+  redis.call('SET', KEYS[i], ARGV[1] .. ':begun', 'EX', ARGV[2])
   redis.call('ZADD', KEYS[i + 1], now + ARGV[3] * 1000, ARGV[1]) redis.call('EXPIRE', KEYS[i + 1], ARGV[2])
 end
 return 0
@@ -48,7 +49,7 @@ return 0
 
 _END = """
 for i = 1, #KEYS, 2 do
-  redis.call('INCR', KEYS[i]) redis.call('EXPIRE', KEYS[i], ARGV[2])
+  redis.call('SET', KEYS[i], ARGV[1] .. ':ended', 'EX', ARGV[2])
   redis.call('ZREM', KEYS[i + 1], ARGV[1])
 end
 return 0
@@ -56,14 +57,15 @@ return 0
 
 _LOOK = """
 local now = redis.call('TIME')[1] * 1000
-local found = {0}
+local found, writing = {}, 0
 for i = 1, #KEYS, 2 do
-  if redis.call('ZREMRANGEBYSCORE', KEYS[i + 1], 0, now) > 0 then
-    redis.call('INCR', KEYS[i]) redis.call('EXPIRE', KEYS[i], ARGV[2])
+  if redis.call('ZREMRANGEBYSCORE', KEYS[i + 1], 0, now) > 0 or not redis.call('GET', KEYS[i]) then
+    redis.call('SET', KEYS[i], ARGV[1] .. ':seen', 'EX', ARGV[2])
   end
-  found[1] = found[1] + redis.call('ZCARD', KEYS[i + 1])
-  table.insert(found, tonumber(redis.call('GET', KEYS[i]) or 0))
+  writing = writing + redis.call('ZCARD', KEYS[i + 1])
+  table.insert(found, redis.call('GET', KEYS[i]))
 end
+table.insert(found, 1, tostring(writing))
 return found
 """
 
@@ -95,6 +97,7 @@ class SharedDomains:
         self._lock = threading.Lock()
         self._owed: dict[str, frozenset[str]] = {}
         self._avoid_until_s = 0.0
+        self._paying = self._closed = self._told = False
 
     def stamp(self, domains: frozenset[str]) -> Stamp:
         """The versions of these domains now, for a run that is about to start.
@@ -103,7 +106,7 @@ class SharedDomains:
             ToolRefused: a write to one of them is going on somewhere, or Redis is away.
         """
         writing, *versions = self._versions(domains)
-        if writing:
+        if writing != "0":
             raise ToolRefused("another process is writing what this call depends on")
         return tuple(versions)
 
@@ -113,7 +116,7 @@ class SharedDomains:
             writing, *versions = self._versions(domains)
         except ToolRefused:
             return False
-        return not writing and tuple(versions) == stamp
+        return writing == "0" and tuple(versions) == stamp
 
     def begin_write(self, domains: frozenset[str]) -> str:
         """A real write begins; returns its ticket. Never raises: the write goes on."""
@@ -133,19 +136,21 @@ class SharedDomains:
             self._tell(self._end, ticket, domains)
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections. Writes that are owed are told once more."""
+        self._closed = True
+        self.pay()
         self._redis.close()
 
-    def _versions(self, domains: frozenset[str]) -> list[int]:
+    def _versions(self, domains: frozenset[str]) -> list[str]:
         if not domains:
-            return [0]
-        names = {_ANY} if EVERYTHING in domains else {*domains, EVERYTHING}
+            return ["0"]
+        names = {_ANY} if EVERYTHING in domains else _named({*domains, EVERYTHING})
         if self._owed:
             self.pay()
         if self._owed or time.monotonic() < self._avoid_until_s:
             raise ToolRefused("Redis, which tells of other processes' writes, is away")
         try:
-            return [int(n) for n in self._call(self._look, "", names)]
+            return [part.decode() for part in self._call(self._look, secrets.token_hex(8), names)]
         except self._errors as error:
             self._away(error)
             raise ToolRefused(f"Redis, which tells of other processes' writes, is away: {error}") from error
@@ -154,21 +159,46 @@ class SharedDomains:
         try:
             if time.monotonic() < self._avoid_until_s:
                 raise ConnectionError("avoided for a moment")
-            self._call(script, ticket, {*domains, _ANY})
+            self._call(script, ticket, _named(domains) | {_ANY})
         except self._errors as error:
             self._away(error)
             with self._lock:
                 self._owed[ticket] = domains
+            self._pay_later()
+
+    def _pay_later(self) -> None:
+        """Other processes may have Redis back before anybody here asks it anything."""
+        with self._lock:
+            if self._paying or not self._owed or self._closed:
+                return
+            self._paying = True
+        later = threading.Timer(_AVOID_S, self._pay_again)
+        later.daemon = True
+        later.start()
+
+    def _pay_again(self) -> None:
+        self._paying = False
+        self.pay()
+        self._pay_later()
 
     def _call(self, script: Any, ticket: str, names: Iterable[str]) -> Any:
         keys = [f"{self._prefix}:{kind}:{name}" for name in sorted(names) for kind in ("version", "writers")]
-        return script(keys=keys, args=[ticket, _KEPT_S, self._write_limit_s])
+        answer = script(keys=keys, args=[ticket, _KEPT_S, self._write_limit_s])
+        self._told = False
+        return answer
 
     def _away(self, error: Exception) -> None:
         now = time.monotonic()
         if now >= self._avoid_until_s:
-            log.warning("Redis is away (%s): nothing runs ahead until it is back", error)
             self._avoid_until_s = now + _AVOID_S
+        if not self._told:
+            self._told = True
+            log.warning("Redis is away (%s): nothing runs ahead until it is back", error)
+
+
+def _named(domains: Iterable[str]) -> set[str]:
+    """Parts of keys for domains; none of them can be `_ANY`."""
+    return {f"domain:{name}" for name in domains}
 
 
 def _library() -> Any:

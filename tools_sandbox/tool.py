@@ -65,9 +65,15 @@ def enter(runtime: Any, *, follows: bool) -> None:
     with WRITING:
         RUNTIMES.add(runtime)
         for write in WRITES:
-            write.also_in(runtime)
+            write.also_in(runtime)  # whose table is empty: nothing is voided
     if follows:
         FOLLOWERS.add(runtime)
+
+
+def leave(runtime: Any) -> None:
+    """A runtime has closed: no write concerns it any more."""
+    RUNTIMES.discard(runtime)
+    FOLLOWERS.discard(runtime)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from agentspec.tools_sandbox import tool
+from agentspec.tools_sandbox.claim_table import PendingRun
 from agentspec.tools_sandbox.runtime import Runtime
 
 
@@ -23,16 +24,21 @@ class Writing:
         with tool.WRITING:
             tool.WRITES.add(self)
             runtimes = tool.snapshot(tool.RUNTIMES)
-            for runtime in runtimes:
-                self.also_in(runtime)
+            void = [(runtime, self.also_in(runtime)) for runtime in runtimes]
+        for runtime, runs in void:  # without the lock: to stop a run may take a moment
+            runtime.discard_stale(runs)
         for shared in {runtime.shared for runtime in runtimes if runtime.shared is not None}:
             self._shared.append((shared, shared.begin_write(self._domains)))
 
-    def also_in(self, runtime: Runtime) -> None:
-        """The write is going on in this runtime too: nothing that it overlaps starts or is claimed there."""
+    def also_in(self, runtime: Runtime) -> list[PendingRun]:
+        """The write is going on in this runtime too: nothing that it overlaps starts or is claimed there.
+
+        Returns:
+            the runs that it voids.
+        """
         ticket, void = runtime.table.begin_write(self._domains)
-        runtime.discard_stale(void)
         self._tickets.append((runtime, ticket))
+        return void
 
     def __exit__(self, *_: object) -> None:
         with tool.WRITING:

@@ -72,6 +72,7 @@ def test_several_processes_are_refused(started: Started) -> None:
         (f'[[keys]]\ntenant = "acme"\nkey = "{KEY}"\n', "keys.0"),
         ("max_header_bytes = 0\n", "max_header_bytes"),
     ],
+    ids=["no hash", "no tenant", "no hash but a key", "no header"],
 )
 def test_a_key_that_is_none_is_named_without_being_told(tmp_path: Path, file: str, told: str) -> None:
     (tmp_path / "x.toml").write_text(file)

@@ -26,6 +26,15 @@ LEFT_FILES = 77
 """Exit status of a run that left something in a private folder."""
 
 
+def state_folder() -> Path:
+    """Where runs keep what they changed: `AGENTSPEC_STATE`, else `XDG_STATE_HOME`/agentspec, else ~/.local/state."""
+    named = os.environ.get("AGENTSPEC_STATE")
+    if named:
+        return Path(named)
+    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(base) / "agentspec" / "overlays"
+
+
 def lay_out(room: Path) -> None:
     """The folders of a run, before it starts."""
     for folder in ("upper", "work", "private"):

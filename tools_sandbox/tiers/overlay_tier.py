@@ -14,6 +14,7 @@ from typing import IO
 from agentspec.errors import ToolRefused
 from agentspec.runs import Order, Run, Work
 from agentspec.sandbox import Sandbox
+from agentspec.tools_sandbox.capabilities import missing_tiers
 from agentspec.tools_sandbox.tiers import frames, journal, overlay
 from agentspec.tools_sandbox.tiers.launching import ApartRun, Slots, order_in
 from agentspec.tools_sandbox.tiers.process import SETUP_LIMIT_S, ProcessTier
@@ -23,27 +24,16 @@ from agentspec.tools_sandbox.tool import DeclaredTool
 _COMMIT_LIMIT_S = 60.0
 
 
-def state_folder() -> Path:
-    """Where runs keep what they changed: `AGENTSPEC_STATE`, else `XDG_STATE_HOME`/agentspec, else ~/.local/state."""
-    named = os.environ.get("AGENTSPEC_STATE")
-    if named:
-        return Path(named)
-    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(base) / "agentspec" / "overlays"
-
-
 class OverlayTier(ProcessTier):
     """Runs calls over copies of their workspaces, at most `max_running` at a time."""
 
     name = "T2"
 
     def __init__(self, max_running: int = 4, state: Path | None = None) -> None:
-        self._state = state or state_folder()
+        self._state = state or overlay.state_folder()
         super().__init__(max_running, spares=0)
 
     def prepare(self, tools: Sequence[DeclaredTool]) -> None:
-        from agentspec.tools_sandbox.capabilities import missing_tiers
-
         for workspace in {tool.spec.sandbox.workspace or "" for tool in tools}:
             self._clean_up(workspace)
         self.missing = missing_tiers().get(self.name)
@@ -124,9 +114,10 @@ class OverlayTier(ProcessTier):
             assert child.sock is not None
             kind, payload = frames.receive(child.sock, _COMMIT_LIMIT_S)
         except (EOFError, OSError, ValueError) as error:
-            child.gone.wait(1.0)
             raise ToolRefused(f"it was interrupted: {child.reason or error}") from error
         finally:
+            zygote.kill(child)  # what it has not done by now is done by whoever recovers
+            child.gone.wait(SETUP_LIMIT_S)
             if child.sock is not None:
                 child.sock.close()
         text = payload.decode("utf-8", "replace")
@@ -207,7 +198,7 @@ class _OverlayRun(ApartRun):
 
     def _clear(self) -> None:
         """All that the run has left, unless a journal in it has still to be brought to its end."""
-        if not (self._room / "journal").exists():
+        if not journal.is_open(self._room):
             journal.forget(self._room.parent, self._room)
         if self._owner is not None:
             self._owner.close()
@@ -234,11 +225,8 @@ class _OverlayRun(ApartRun):
             self._clear()
 
     def _brought_to_its_end(self) -> bool:
-        """The committer died: where it had come as far as its journal, the changes are made now."""
-        if not (self._room / "journal").exists():
-            return False
-        try:
-            self._tier.recover(self._order.sandbox)
-        except ToolRefused:
-            return False
-        return True
+        """The committer died: where it had come as far as its journal, the changes are made now, all or none."""
+        if journal.is_open(self._room):
+            with contextlib.suppress(ToolRefused):
+                self._tier.recover(self._order.sandbox)
+        return journal.is_done(self._room)
