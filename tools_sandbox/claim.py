@@ -74,10 +74,21 @@ class Claim:
         if self.tool.spec.sandbox.commits:
             self.runtime.tiers.recover(self.tool.spec.sandbox)
 
+    def keep_for_comparison(self, run: PendingRun) -> None:
+        """This run has still to prove itself: it is held against the real call instead of served."""
+        if run.tool.spec.touched or self.runtime.table.keep_for_comparison(run):
+            self.checked = run
+        else:
+            self.give_back("stale", "a write began before it could be compared")
+
     def compare(self, real: Ended) -> None:
         """The agent's own call is over: hold the run that was kept for comparison against it."""
         run, self.checked = self.checked, None
         if run is None:
+            return
+        voided = not run.tool.spec.touched and self.runtime.table.drop(run.bet) is None
+        if voided or (real.error is not None and not isinstance(real.error, Exception)):
+            self.give_back("stale", "a write came between, or the call was interrupted: nothing to compare with")
             return
         try:
             found = compare(run, real)

@@ -139,6 +139,19 @@ class ClaimTable:
                 del self._runs[run.bet]
             return (taken[0] if taken else None), stale
 
+    def keep_for_comparison(self, run: PendingRun) -> bool:
+        """Put back a run that was taken: no claim gets it any more, but a write still voids it.
+
+        Returns:
+            whether it is still good: no overlapping write has begun meanwhile.
+        """
+        with self._lock:
+            run.claimable = False
+            if self._writing(run.depends_on):
+                return False
+            self._runs[run.bet] = run
+            return True
+
     def drop(self, bet: str) -> PendingRun | None:
         """Take a run out of the table without claiming it."""
         with self._lock:

@@ -67,7 +67,7 @@ _NO_ANSWER = channel.Grant(0, False, "the proxy did not answer in time")
 def _outcome(claim: Claim, run: PendingRun, was_done: bool) -> Handed | None:
     """The run is over: hand it over, unless it failed, has still to prove itself, or its changes cannot be made."""
     if run.tool.fidelity.wants_a_check():
-        claim.checked = run
+        claim.keep_for_comparison(run)
         return None
     if run.future.exception() is not None:
         claim.reason = "the run ahead raised; run again"

@@ -42,6 +42,7 @@ class ProcessTier:
         """In a child process after a fork: the zygotes are the parent's."""
         self._slots = Slots(self._max_running)
         self._lock = threading.Lock()
+        self._closed = False
         self._zygotes: dict[tuple[tuple[str, str], ...], ZygoteClient] = {}
         self._spares: dict[tuple[ZygoteClient, frames.Plan], deque[Child]] = {}
 
@@ -60,9 +61,15 @@ class ProcessTier:
             self.zygote(dict(env_key)).prepare(group)
 
     def zygote(self, env: Mapping[str, str]) -> ZygoteClient:
-        """The zygote whose tools see this declared environment."""
+        """The zygote whose tools see this declared environment.
+
+        Raises:
+            ToolRefused: the tier is closed.
+        """
         key = tuple(sorted(env.items()))
         with self._lock:
+            if self._closed:
+                raise ToolRefused("this tier is closed")
             if key not in self._zygotes:
                 self._zygotes[key] = ZygoteClient(env)
             return self._zygotes[key]
@@ -153,6 +160,7 @@ class ProcessTier:
     def close(self) -> None:
         """End the zygotes and everything that they forked."""
         with self._lock:
+            self._closed = True
             zygotes, self._zygotes = list(self._zygotes.values()), {}
             self._spares.clear()
         for zygote in zygotes:

@@ -58,6 +58,7 @@ class ZygoteClient:
         self._process: subprocess.Popen[bytes] | None = None
         self._children: dict[int, Child] = {}
         self._next = 0
+        self._closed = False
         self._prepared: dict[Tool, str | None] = {}
         self.generation = 0
         """Counts up with the tools: a child knows those that were imported before it was forked."""
@@ -84,7 +85,7 @@ class ZygoteClient:
             self._answered.clear()
             self._send(frames.Prepare(new, [path or os.getcwd() for path in sys.path]))
             if not self._answered.wait(_START_LIMIT_S) or self._answer is None:
-                self.close()
+                self._hang_up()
                 raise ToolRefused("the zygote did not import the tools in time, or died of it")
             refused = self._answer.refused
             self._prepared.update({tool: refused.get(f"{tool[0]}:{tool[1]}") for tool in new})
@@ -145,6 +146,8 @@ class ZygoteClient:
     def _ensure(self) -> None:
         if self._control is not None:
             return
+        if self._closed:
+            raise ToolRefused("this tier is closed")
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._env = {**basic_environment(), **self._declared}
         command = [sys.executable, "-m", "agentspec.tools_sandbox.tiers.zygote", str(theirs.fileno())]
@@ -220,12 +223,16 @@ class ZygoteClient:
             child.gone.set()
         control.close()
 
-    def close(self) -> None:
-        """End the zygote and all its children."""
-        with self._lock:
-            control, self._control = self._control, None
+    def _hang_up(self) -> None:
+        control, self._control = self._control, None
         if control is not None:
             control.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """End the zygote and all its children, for good."""
+        with self._lock:
+            self._closed = True
+            self._hang_up()
 
 
 def wait_ready(child: Child, limit_s: float) -> None:
