@@ -81,3 +81,21 @@ def bench_sandbox(
 
     progress = Console(stderr=True, highlight=False, soft_wrap=True)
     print_report(run(quick, progress.print, discards), as_json=as_json)
+
+
+@bench_app.command("claims")
+def bench_claims(
+    quick: Annotated[bool, typer.Option(help="fewer operations, within a minute")] = False,
+    operations: Annotated[int | None, typer.Option(help="how many steps to take", min=1)] = None,
+    seed: Annotated[int, typer.Option(help="decides everything that happens")] = 1,
+    as_json: AsJson = False,
+) -> None:
+    """Claims, writes, cancels and crashes in any order: is a result ever wrong? Exit code 1 if so."""
+    from agentspec.proxy.bench.claims.bench import run
+    from agentspec.proxy.bench.figures import print_report
+
+    progress = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
+    report = run(quick, operations=operations, seed=seed, progress=progress.print)
+    print_report(report, as_json=as_json)
+    if report.value("wrong_results"):
+        raise typer.Exit(1)

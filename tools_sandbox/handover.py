@@ -153,10 +153,9 @@ async def off_the_loop(tool: DeclaredTool, step: Callable[..., T], *args: Any) -
 
 
 async def _granted_async(claim: Claim, run: PendingRun) -> channel.Grant:
-    try:
-        return await asyncio.wait_for(asyncio.wrap_future(claim.runtime.ask(run)), GRANT_LIMIT_S)
-    except TimeoutError:
-        return _NO_ANSWER
+    answer = asyncio.wrap_future(claim.runtime.ask(run))
+    await asyncio.wait({answer}, timeout=GRANT_LIMIT_S)  # wait_for would swallow a cancellation that comes with it
+    return answer.result() if answer.done() else _NO_ANSWER
 
 
 async def _hedge_async(claim: Claim, run: PendingRun, ahead: asyncio.Future[Any]) -> Handed | None:

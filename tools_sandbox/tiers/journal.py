@@ -171,3 +171,12 @@ def forget(home: Path, room: Path) -> None:
     with contextlib.suppress(OSError):
         remove_tree(aside_of((home / _WORKSPACE).read_text(), room))
     remove_tree(room)
+
+
+def forget_the_gone(state: Path) -> None:
+    """Remove the homes of workspaces that are there no longer, unless something in them waits."""
+    for home in state.glob("*/"):
+        note = home / _WORKSPACE
+        with contextlib.suppress(OSError):
+            if note.exists() and not Path(note.read_text()).exists() and not any(home.glob("*/")):
+                remove_tree(home)

@@ -34,6 +34,7 @@ class OverlayTier(ProcessTier):
         super().__init__(max_running, spares=0)
 
     def prepare(self, tools: Sequence[DeclaredTool]) -> None:
+        journal.forget_the_gone(self._state)
         for workspace in {tool.spec.sandbox.workspace or "" for tool in tools}:
             self._clean_up(workspace)
         self.missing = missing_tiers().get(self.name)

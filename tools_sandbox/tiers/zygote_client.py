@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -44,6 +45,9 @@ class Child:
     """Why it is gone; empty for an ordinary end."""
 
 
+_CLIENTS: weakref.WeakSet[ZygoteClient] = weakref.WeakSet()
+
+
 class ZygoteClient:
     """One zygote with its children. Thread-safe; a zygote that died is started again on demand.
 
@@ -59,6 +63,7 @@ class ZygoteClient:
         self._children: dict[int, Child] = {}
         self._next = 0
         self._closed = False
+        _CLIENTS.add(self)
         self._prepared: dict[Tool, str | None] = {}
         self.generation = 0
         """Counts up with the tools: a child knows those that were imported before it was forked."""
@@ -223,6 +228,14 @@ class ZygoteClient:
             child.gone.set()
         control.close()
 
+    def abandon(self) -> None:
+        """In a child process after a fork: the zygote is the parent's, and must not live on because of us."""
+        sockets = [self._control, *(child.sock for child in self._children.values())]
+        self._lock, self._closed, self._control, self._children = threading.RLock(), True, None, {}
+        for sock in sockets:
+            if sock is not None:
+                sock.close()
+
     def _hang_up(self) -> None:
         control, self._control = self._control, None
         if control is not None:
@@ -275,3 +288,11 @@ def ask(child: Child, job: frames.Job, limit_s: float) -> tuple[bytes, bytes]:
         raise ToolRefused(f"it died: {child.reason or error}") from error
     except ValueError as error:
         raise ToolRefused(str(error)) from error
+
+
+def _after_fork_in_child() -> None:
+    for client in list(_CLIENTS):
+        client.abandon()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
