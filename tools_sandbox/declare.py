@@ -244,11 +244,24 @@ def _registered_by(target: Callable[..., Any]) -> str | None:
 
     pydantic-ai does that: a decorator of ours on top would be bypassed without a word.
     """
-    if "pydantic_ai" not in sys.modules:
-        return None
+    if "pydantic_ai" not in sys.modules or sys.getrefcount(target) <= _HELD_BY_NOBODY:
+        return None  # to look for its holders means to look through all objects of the process
     for holder in gc.get_referrers(target):
         if type(holder).__module__.startswith("pydantic_ai"):
             return f"pydantic-ai's {type(holder).__name__}"
         if isinstance(holder, dict) and "function_schema" in holder and holder.get("function") is target:
             return "pydantic-ai"
     return None
+
+
+def _references(target: Callable[..., Any]) -> int:
+    """References to a function, as many calls deep as `_registered_by` is below the decorator."""
+    return _references_below(target)
+
+
+def _references_below(target: Callable[..., Any]) -> int:
+    return sys.getrefcount(target)
+
+
+_HELD_BY_NOBODY = _references(lambda: None) + 1
+"""References to a function that only its definition, or one variable, holds. pydantic-ai adds two at least."""

@@ -23,9 +23,9 @@ from agentspec.proxy.bench.sandbox_outside import Outside, look, strays
 from agentspec.runs import Order, Run, Work
 from agentspec.sandbox import Sandbox
 from agentspec.tools_sandbox.capabilities import missing_tiers
+from agentspec.tools_sandbox.tiers.child import ask, wait_ready
 from agentspec.tools_sandbox.tiers.overlay_tier import OverlayTier
 from agentspec.tools_sandbox.tiers.process import ProcessTier
-from agentspec.tools_sandbox.tiers.zygote_client import ask, wait_ready
 from agentspec.tools_sandbox.tool import code_seal
 
 Progress = Callable[[str], None]

@@ -89,7 +89,8 @@ class HeldClient:
         opened.add_done_callback(lambda done: done.cancelled() or done.exception())  # whoever waited may have left
         self._life = asyncio.create_task(self._live(mode, opened, self._leave), name=f"mcp-{self._server.name}")
         try:
-            return await asyncio.wait_for(asyncio.shield(opened), _CONNECT_LIMIT_S)
+            async with asyncio.timeout(_CONNECT_LIMIT_S):
+                return await asyncio.shield(opened)
         except MCPError as error:
             if mode != "legacy" or error.code != types.UNSUPPORTED_PROTOCOL_VERSION:
                 raise

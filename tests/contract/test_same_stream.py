@@ -127,7 +127,7 @@ def speculators() -> Iterator[Any]:
     yield pytest.param([Guesses(*many)], {}, id="a hundred calls")
 
 
-@pytest.mark.parametrize(("chosen", "settings"), speculators())
+@pytest.mark.parametrize(("chosen", "settings"), list(speculators()))
 def test_the_bytes_are_the_endpoints_whatever_speculators_do(endpoint, start, join, agent_of, tool, chosen, settings):
     proxy = start(*chosen, **settings)
     runtime = join(proxy, tool)

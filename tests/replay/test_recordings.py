@@ -32,7 +32,7 @@ def test_prompts_and_tools_are_found_one_folder_up(made):
     assert library.system(stock) is None and library.tools_of(stock) == []
 
 
-@pytest.mark.parametrize("content", [b"not gzip", gzip.compress(b'{"steps": 1}'), gzip.compress(b"")])
+@pytest.mark.parametrize("content", [b"not gzip", gzip.compress(b'{"steps": 1}', mtime=0), gzip.compress(b"", mtime=0)])
 def test_a_file_that_is_no_recording_is_a_config_error(tmp_path, content):
     file = tmp_path / "x.jsonl.gz"
     file.write_bytes(content)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 from pathlib import Path
@@ -63,6 +64,7 @@ def files(folder: Path) -> list[str]:
 
 def surroundings(state: Path) -> dict[str, Any]:
     """All of it, for one agent: this process."""
+    gc.collect()  # what earlier tests have left is closed now, not at some moment later
     family = sorted(below(os.getpid()))
     return {
         "processes": len(family),

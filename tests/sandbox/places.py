@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import functools
 import inspect
 import os
 import sys
@@ -17,18 +18,18 @@ from typing import Any
 import pydantic
 import pytest
 
-from agentspec import speculate
-from agentspec.errors import ConfigError, ToolRefused
-from agentspec.keys import Form
+from agentspec.effects import Effect, ToolSpec
+from agentspec.errors import ToolRefused
+from agentspec.keys import Form, SchemaKeys
 from agentspec.runs import Order, Run, Work
 from agentspec.sandbox import Sandbox
 from agentspec.tools_sandbox.capabilities import missing_tiers
-from agentspec.tools_sandbox.declare import declared
+from agentspec.tools_sandbox.domains import DomainRule
 from agentspec.tools_sandbox.tiers.overlay_tier import OverlayTier
 from agentspec.tools_sandbox.tiers.process import ProcessTier
 from agentspec.tools_sandbox.tiers.remote import KEY_VARIABLE, RemoteTier
 from agentspec.tools_sandbox.tiers.thread import ThreadTier
-from agentspec.tools_sandbox.tool import DeclaredTool, code_seal
+from agentspec.tools_sandbox.tool import DeclaredTool, OwnersWord, code_seal
 from agentspec.tools_sandbox.worker import Worker
 
 MEMORY_BYTES = 512 * 2**20
@@ -177,11 +178,19 @@ def _remote(workspace: Path) -> Iterator[Place]:
 def _everything() -> list[DeclaredTool]:
     """The suite's tools, as a worker's owner would have declared them."""
     found = []
-    modules = [module for name, module in sys.modules.items() if name.startswith("tests.sandbox.")]
-    for function in [value for module in modules for value in vars(module).values() if inspect.isfunction(value)]:
-        with contextlib.suppress(ConfigError):
-            found.append(declared(speculate(function, effect="read", stable_for=60.0)))
+    for name, module in list(sys.modules.items()):
+        if name.startswith("tests.sandbox.") and not name.startswith("tests.sandbox.test_"):
+            functions = [value for value in vars(module).values() if inspect.isfunction(value)]
+            found += [_declared(function) for function in functions if function.__module__ == name]
     return found
+
+
+@functools.cache
+def _declared(function: Callable[..., Any]) -> DeclaredTool:
+    nothing = OwnersWord(DomainRule("reads", ()), DomainRule("writes", ()))
+    return DeclaredTool(
+        function, ToolSpec(function.__name__, Effect.READ, stable_for_s=60.0), nothing, SchemaKeys("any")
+    )
 
 
 def refused(outcome: Outcome) -> bool:

@@ -20,7 +20,7 @@ from tests.sandbox.trees import fast_folder, lay_out, timeless, tree_of
 
 pytestmark = OVERLAY
 
-STEP = int(os.environ.get("AGENTSPEC_TEST_STEP", "1"))
+STEP = int(os.environ.get("AGENTSPEC_TEST_STEP", "2"))
 """1: every moment. More: a sample, where time is short."""
 
 Tree = dict[str, tuple[Any, ...]]

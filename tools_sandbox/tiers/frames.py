@@ -31,9 +31,13 @@ class Kill(msgspec.Struct, tag="kill", frozen=True):
 
 
 class Prepared(msgspec.Struct, tag="prepared", frozen=True):
-    """From the zygote: by function (`module:qualname`) why it cannot run here; empty where all can."""
+    """From the zygote: by function (`module:qualname`) why it cannot run here; empty where all can.
+
+    `grew`: the function whose import started threads. Such a zygote is of no use any more.
+    """
 
     refused: dict[str, str]
+    grew: str = ""
 
 
 class Spawned(msgspec.Struct, tag="spawned", frozen=True):

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from agentspec.errors import ToolRefused
+from agentspec.errors import ConfigError, ToolRefused
 from agentspec.keys import Form
 from agentspec.signature import Signature
 from agentspec.tools_sandbox.kernel import calls
@@ -72,7 +72,10 @@ def find(module: str, qualname: str, seal: str) -> Ready:
     function: Any = tool.function if isinstance(tool, DeclaredTool) else found
     if code_seal(function) != seal:
         raise ToolRefused(f"{module}:{qualname} is not the same code there")
-    return Ready(function, Signature(function))
+    try:
+        return Ready(function, Signature(function))
+    except ConfigError as error:
+        raise ToolRefused(str(error)) from error
 
 
 def live(sock: socket.socket, plan: frames.Plan, tools: dict[str, Ready], zygote: int) -> None:

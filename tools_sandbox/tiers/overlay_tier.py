@@ -16,9 +16,10 @@ from agentspec.runs import Order, Run, Work
 from agentspec.sandbox import Sandbox
 from agentspec.tools_sandbox.capabilities import missing_tiers
 from agentspec.tools_sandbox.tiers import frames, journal, overlay
+from agentspec.tools_sandbox.tiers.child import Child, ask, wait_ready
 from agentspec.tools_sandbox.tiers.launching import ApartRun, Slots, order_in
 from agentspec.tools_sandbox.tiers.process import SETUP_LIMIT_S, ProcessTier
-from agentspec.tools_sandbox.tiers.zygote_client import Child, ZygoteClient, ask, wait_ready
+from agentspec.tools_sandbox.tiers.zygote_client import ZygoteClient
 from agentspec.tools_sandbox.tool import DeclaredTool
 
 _COMMIT_LIMIT_S = 60.0

@@ -11,9 +11,10 @@ from agentspec.errors import ToolRefused
 from agentspec.runs import Order, Run, Work
 from agentspec.tools_sandbox.kernel import landlock
 from agentspec.tools_sandbox.tiers import frames
+from agentspec.tools_sandbox.tiers.child import Child, ask, wait_ready
 from agentspec.tools_sandbox.tiers.launching import ApartRun, Slots, order_in
 from agentspec.tools_sandbox.tiers.orders import declared_environment
-from agentspec.tools_sandbox.tiers.zygote_client import Child, Tool, ZygoteClient, ask, wait_ready
+from agentspec.tools_sandbox.tiers.zygote_client import Tool, ZygoteClient
 from agentspec.tools_sandbox.tool import DeclaredTool
 
 SETUP_LIMIT_S = 10.0

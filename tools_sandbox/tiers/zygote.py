@@ -91,18 +91,19 @@ class Zygote:
     def _prepare(self, order: frames.Prepare) -> None:
         sys.path[:] = order.path
         refused: dict[str, str] = {}
+        grew = ""
         for module, qualname, seal in order.tools:
             name = f"{module}:{qualname}"
             try:
                 self._tools[name] = find(module, qualname, seal)
             except ToolRefused as error:
                 refused[name] = str(error)
-        if (threads := len(os.listdir("/proc/self/task"))) > 1:
-            why = f"importing the tools started {threads - 1} threads, and a process with threads cannot be forked from"
-            refused = {f"{module}:{qualname}": why for module, qualname, _ in order.tools}
+            if len(os.listdir("/proc/self/task")) > 1:
+                grew = name
+                break
         gc.collect()
         gc.freeze()
-        self._control.send(frames.encode(frames.Prepared(refused)))
+        self._control.send(frames.encode(frames.Prepared(refused, grew)))
 
     def _spawn(self, order: frames.Spawn) -> None:
         ours, theirs = socket.socketpair()

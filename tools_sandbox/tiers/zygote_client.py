@@ -8,41 +8,24 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import weakref
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from agentspec.errors import ToolRefused
 from agentspec.runs import Order
 from agentspec.tools_sandbox.environment import basic_environment
 from agentspec.tools_sandbox.tiers import frames
+from agentspec.tools_sandbox.tiers.child import Child
 
 log = logging.getLogger("agentspec.zygote")
 
 _START_LIMIT_S = 60.0
 _SPAWN_LIMIT_S = 10.0
+_TOOLS_AT_ONCE = 100
 _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 Tool = tuple[str, str, str]
 """Module, qualified name, seal of the code."""
-
-
-@dataclass(slots=True, eq=False)
-class Child:
-    """A child that was forked for one run. `gone` is set when it and all its processes have ended."""
-
-    id: int
-    generation: int = 0
-    """Of the tools that it knows."""
-    pid: int = 0
-    sock: socket.socket | None = None
-    ready: bool = False
-    """Whether it has said that it is shut in."""
-    born: threading.Event = field(default_factory=threading.Event)
-    gone: threading.Event = field(default_factory=threading.Event)
-    reason: str = ""
-    """Why it is gone; empty for an ordinary end."""
 
 
 _CLIENTS: weakref.WeakSet[ZygoteClient] = weakref.WeakSet()
@@ -65,6 +48,8 @@ class ZygoteClient:
         self._closed = False
         _CLIENTS.add(self)
         self._prepared: dict[Tool, str | None] = {}
+        self._wanted: dict[Tool, None] = {}
+        self._never: dict[Tool, str] = {}
         self.generation = 0
         """Counts up with the tools: a child knows those that were imported before it was forked."""
         self._answer: frames.Prepared | None = None
@@ -83,17 +68,38 @@ class ZygoteClient:
         """
         with self._lock:
             self._ensure()
-            new = [tool for tool in tools if tool not in self._prepared]
-            if not new:
+            while new := [tool for tool in tools if tool not in self._prepared and tool not in self._never]:
+                self.generation += 1
+                self._import(new[:_TOOLS_AT_ONCE])
+                tools = [*dict.fromkeys([*tools, *self._wanted])]  # a zygote that was given up takes the others along
+
+    def _import(self, new: list[Tool]) -> None:
+        """Have the zygote import these; one that starts threads or kills it is never asked for again."""
+        self._wanted.update(dict.fromkeys(new))
+        self._answered.clear()
+        self._answer = None
+        self._send(frames.Prepare(new, [path or os.getcwd() for path in sys.path]))
+        answered = self._answered.wait(_START_LIMIT_S)
+        answer: frames.Prepared | None = self._answer
+        if answer is None:
+            self._start_anew()
+            if len(new) == 1:
+                why = "the zygote died of its import" if answered else "its import takes too long"
+                self._never[new[0]] = why
                 return
-            self.generation += 1
-            self._answered.clear()
-            self._send(frames.Prepare(new, [path or os.getcwd() for path in sys.path]))
-            if not self._answered.wait(_START_LIMIT_S) or self._answer is None:
-                self._hang_up()
-                raise ToolRefused("the zygote did not import the tools in time, or died of it")
-            refused = self._answer.refused
-            self._prepared.update({tool: refused.get(f"{tool[0]}:{tool[1]}") for tool in new})
+            for tool in new:
+                self._import([tool])
+            return
+        if answer.grew:
+            grown = next(tool for tool in new if f"{tool[0]}:{tool[1]}" == answer.grew)
+            self._never[grown] = "its import starts threads, and a process with threads cannot be forked from"
+            self._start_anew()
+            return
+        self._prepared.update({tool: answer.refused.get(f"{tool[0]}:{tool[1]}") for tool in new})
+
+    def _start_anew(self) -> None:
+        self._hang_up()
+        self._ensure()
 
     def check(self, tool: Tool) -> None:
         """Make sure that a function can run in a child.
@@ -101,9 +107,9 @@ class ZygoteClient:
         Raises:
             ToolRefused: it cannot, and why.
         """
-        if tool not in self._prepared or self._control is None:
+        if (tool not in self._prepared and tool not in self._never) or self._control is None:
             self.prepare([tool])
-        reason = self._prepared.get(tool)
+        reason = self._never.get(tool) or self._prepared.get(tool)
         if reason is not None:
             raise ToolRefused(reason)
 
@@ -215,11 +221,12 @@ class ZygoteClient:
             child.gone.set()
 
     def _lost(self, control: socket.socket, process: subprocess.Popen[bytes]) -> None:
+        if self._control is control:  # whoever waits for its answer holds the lock
+            self._answer = None
+            self._answered.set()
         with self._lock:
             if self._control is control:
                 self._control = None
-                self._answer = None
-                self._answered.set()
             children, self._children = list(self._children.values()), {}
         process.wait()
         for child in children:
@@ -246,48 +253,6 @@ class ZygoteClient:
         with self._lock:
             self._closed = True
             self._hang_up()
-
-
-def wait_ready(child: Child, limit_s: float) -> None:
-    """Wait until a child has shut itself in.
-
-    Raises:
-        ToolRefused: it could not, and why.
-    """
-    sock = child.sock
-    if child.ready:
-        return
-    if sock is None:
-        raise ToolRefused(f"the sandbox could not be set up: {child.reason}")
-    try:
-        kind, payload = frames.receive(sock, limit_s)
-    except (EOFError, OSError, ValueError) as error:
-        raise ToolRefused(f"the sandbox could not be set up: {error or 'it died'}") from error
-    if kind != frames.READY:
-        raise ToolRefused(f"the sandbox could not be set up: {payload.decode('utf-8', 'replace')}")
-    child.ready = True
-
-
-def ask(child: Child, job: frames.Job, limit_s: float) -> tuple[bytes, bytes]:
-    """Give a child its job and wait for what comes of it.
-
-    Raises:
-        ToolRefused: it died, took too long, or answered too much.
-    """
-    sock = child.sock
-    assert sock is not None
-    deadline_s = time.monotonic() + limit_s
-    try:
-        sock.settimeout(limit_s)
-        frames.send(sock, frames.RESULT, frames.encode(job))
-        return frames.receive(sock, max(0.001, deadline_s - time.monotonic()))
-    except TimeoutError as error:
-        raise ToolRefused(f"it took longer than {limit_s:g} s") from error
-    except (EOFError, OSError) as error:
-        child.gone.wait(1.0)
-        raise ToolRefused(f"it died: {child.reason or error}") from error
-    except ValueError as error:
-        raise ToolRefused(str(error)) from error
 
 
 def _after_fork_in_child() -> None:

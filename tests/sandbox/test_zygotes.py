@@ -1,0 +1,64 @@
+"""What cannot be forked from is refused with its reason, at once, and does not stop other tools."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from agentspec.errors import ToolRefused
+from agentspec.tools_sandbox.tiers.zygote_client import ZygoteClient
+from agentspec.tools_sandbox.tool import code_seal
+from tests.sandbox import tools
+from tests.sandbox.modules import ends_the_process, starts_a_thread
+
+FINE = ("tests.sandbox.tools", "echo", code_seal(tools.echo))
+
+
+@pytest.fixture
+def zygote() -> Iterator[ZygoteClient]:
+    client = ZygoteClient({})
+    yield client
+    client.close()
+
+
+def test_a_module_that_starts_threads_is_refused(zygote: ZygoteClient) -> None:
+    name = "tests.sandbox.modules.starts_a_thread"
+    with pytest.raises(ToolRefused, match="starts threads"):
+        zygote.check((name, "tool", code_seal(starts_a_thread.tool)))
+
+
+def test_nothing_is_forked_from_a_zygote_that_grew_threads(zygote: ZygoteClient) -> None:
+    zygote.check(FINE)
+    grown = zygote.pid
+    name = "tests.sandbox.modules.starts_a_thread"
+    with pytest.raises(ToolRefused):
+        zygote.prepare([("tests.sandbox.modules.starts_a_thread", "tool", code_seal(starts_a_thread.tool))])
+        zygote.check((name, "tool", code_seal(starts_a_thread.tool)))
+    zygote.check(FINE)
+    assert zygote.pid != grown
+    assert len(os.listdir(f"/proc/{zygote.pid}/task")) == 1
+
+
+def test_a_module_that_ends_the_zygote_is_refused_at_once_and_others_go_on(zygote: ZygoteClient) -> None:
+    began_s = time.monotonic()
+    name = "tests.sandbox.modules.ends_the_process"
+    with pytest.raises(ToolRefused, match="died of its import"):
+        zygote.check((name, "tool", code_seal(ends_the_process.tool)))
+    assert time.monotonic() - began_s < 20.0
+    zygote.check(FINE)
+
+
+def test_a_function_that_is_not_there_or_is_other_code_is_refused(zygote: ZygoteClient) -> None:
+    with pytest.raises(ToolRefused, match="cannot be imported"):
+        zygote.check(("tests.sandbox.tools", "no_such_function", "0" * 16))
+    with pytest.raises(ToolRefused, match="not the same code"):
+        zygote.check(("tests.sandbox.tools", "echo", "0" * 16))
+    zygote.check(FINE)
+
+
+def test_more_tools_than_one_message_holds_are_imported(zygote: ZygoteClient) -> None:
+    zygote.prepare([FINE, *(("tests.sandbox.tools", f"missing_{n}", "0" * 16) for n in range(1000))])
+    zygote.check(FINE)
