@@ -22,6 +22,8 @@ import agentspec
 from agentspec import speculate
 from agentspec.calls import ToolCall
 from agentspec.memory.ledger_reader import LedgerReader
+from agentspec.tools_sandbox import handover
+from agentspec.tools_sandbox.runtime import GRANT_LIMIT_S
 from tests.contract.scripted import Gate, asks_for, call, calls_end, eventually, say, speaks
 from tests.contract.support import Agent, Guesses, Proxy
 
@@ -141,7 +143,8 @@ def test_a_joined_call_whose_proxy_is_killed_ends_all_the_same(endpoint, child, 
     get.hold.open()
 
 
-def test_a_proxy_that_is_frozen_delays_a_tool_by_little(endpoint, child, get, connected):
+def test_a_proxy_that_is_frozen_delays_a_tool_by_little(endpoint, child, get, connected, monkeypatch):
+    monkeypatch.setattr(handover, "GRANT_LIMIT_S", GRANT_LIMIT_S)  # a user's, not this suite's
     proxy = child()
     _, agent = connected(proxy.url, get)
     endpoint.answers(two_calls(get.ran))

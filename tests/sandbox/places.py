@@ -179,7 +179,7 @@ def _everything() -> list[DeclaredTool]:
     """The suite's tools, as a worker's owner would have declared them."""
     found = []
     for name, module in list(sys.modules.items()):
-        if name.startswith("tests.sandbox.") and not name.startswith("tests.sandbox.test_"):
+        if name.startswith("tests.sandbox.") and not name.startswith(("tests.sandbox.test_", "tests.sandbox.modules")):
             functions = [value for value in vars(module).values() if inspect.isfunction(value)]
             found += [_declared(function) for function in functions if function.__module__ == name]
     return found

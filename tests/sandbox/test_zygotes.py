@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Iterator
 
 import pytest
 
 from agentspec.errors import ToolRefused
+from agentspec.tools_sandbox.kernel import landlock
+from agentspec.tools_sandbox.tiers import frames
+from agentspec.tools_sandbox.tiers.child import Child
 from agentspec.tools_sandbox.tiers.zygote_client import ZygoteClient
 from agentspec.tools_sandbox.tool import code_seal
 from tests.sandbox import tools
 from tests.sandbox.modules import ends_the_process, starts_a_thread
+from tests.sandbox.support import eventually
 
 FINE = ("tests.sandbox.tools", "echo", code_seal(tools.echo))
 
@@ -62,3 +67,20 @@ def test_a_function_that_is_not_there_or_is_other_code_is_refused(zygote: Zygote
 def test_more_tools_than_one_message_holds_are_imported(zygote: ZygoteClient) -> None:
     zygote.prepare([FINE, *(("tests.sandbox.tools", f"missing_{n}", "0" * 16) for n in range(1000))])
     zygote.check(FINE)
+
+
+def test_a_zygote_that_was_killed_is_replaced_and_its_children_are_not_the_next_ones(zygote: ZygoteClient) -> None:
+    for _ in range(3):
+        zygote.check(FINE)
+        assert zygote.pid is not None
+        os.kill(zygote.pid, signal.SIGKILL)
+        child = eventually(lambda: born(zygote), "a child of the next one is born")
+        assert not child.gone.is_set()
+        zygote.kill(child)
+
+
+def born(zygote: ZygoteClient) -> Child | None:
+    try:
+        return zygote.spawn(frames.Plan("process", memory_bytes=2**30, landlock=landlock.version()))
+    except ToolRefused:
+        return None

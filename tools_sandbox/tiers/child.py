@@ -18,6 +18,8 @@ class Child:
     id: int
     generation: int = 0
     """Of the tools that it knows."""
+    control: socket.socket | None = None
+    """The zygote's, whose end is its end."""
     pid: int = 0
     sock: socket.socket | None = None
     ready: bool = False

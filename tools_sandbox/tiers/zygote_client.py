@@ -141,7 +141,7 @@ class ZygoteClient:
         with self._lock:
             self._ensure()
             self._next += 1
-            child = self._children[self._next] = Child(self._next, self.generation)
+            child = self._children[self._next] = Child(self._next, self.generation, self._control)
             self._send(frames.Spawn(child.id, plan))
             return child
 
@@ -227,7 +227,8 @@ class ZygoteClient:
         with self._lock:
             if self._control is control:
                 self._control = None
-            children, self._children = list(self._children.values()), {}
+            children = [child for child in self._children.values() if child.control is control]
+            self._children = {child.id: child for child in self._children.values() if child.control is not control}
         process.wait()
         for child in children:
             child.reason = "the zygote died"
