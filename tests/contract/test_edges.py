@@ -20,6 +20,7 @@ import pytest
 from agentspec import speculate
 from agentspec.calls import ToolCall
 from agentspec.proxy.live import Live
+from agentspec.tools_sandbox.declare import declared
 from tests.contract.scripted import Gate, Reply, asks_for, call, calls_end, eventually, say, speaks
 from tests.contract.support import Guesses, undeclared
 
@@ -229,7 +230,14 @@ def test_ctrl_c_while_a_call_waits_for_its_run_books_the_bet(ready):
         return key
 
     proxy, _ = ready(get, began)
-    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+    (runtime,) = declared(get).runtimes
+
+    def interrupt() -> None:
+        eventually(lambda: len(runtime.table) == 0, "the claim has taken the run")
+        time.sleep(0.2)  # and waits for it
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
         get("A")
     (bet,) = proxy.settled()
