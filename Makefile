@@ -24,7 +24,7 @@ demo: setup
 	$(BIN)/agentspec demo
 
 test: setup
-	$(BIN)/python -m pytest -n 3 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: setup
 	$(BIN)/ruff check .

@@ -179,6 +179,8 @@ class TurnBets:
         link = self._link
         if link is None or not link.writes(tool):
             return False
+        if self._turn.dropped:
+            return True
         link.open_window(self._turn.id, call, self._desk.write_window_s)
         self._desk.books.write_relayed(link, self._turn, tool)
         return True

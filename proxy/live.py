@@ -63,6 +63,8 @@ class Live:
     unseen: bool = False
     """Its calls could not be read: any calls may be its."""
     ended: bool = False
+    dropped: bool = False
+    """A client that asked again does not act on this answer, whatever is still read of it."""
     broken: bool = False
     """The answer failed or was cut off: nobody continues it."""
     _said: list[str] = field(default_factory=list)

@@ -210,6 +210,8 @@ def _go_on(placement: Placement, deps: Deps, link: RuntimeLink | None) -> None:
         for parent in placement.parents:
             deps.desk.books.next_request(parent.id)
     for turn in placement.dropped:  # its answer was lost on the way: nobody acts on it
+        if isinstance(turn.answer, Live):
+            turn.answer.dropped = True
         if link is not None:
             link.close_windows(turn.id, None)
         deps.desk.books.next_request(turn.id)

@@ -220,7 +220,9 @@ def test_a_script_ends_at_once_and_says_nothing(start, ending):
     assert time.monotonic() - began < 8
 
 
-def test_ctrl_c_while_a_call_waits_for_its_run_books_the_bet(ready):
+def test_ctrl_c_while_a_call_waits_for_its_run_books_the_bet(ready, request):
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+    request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
     hold, began = Gate(), Gate()
 
     @speculate(effect="read", stable_for=30.0)
