@@ -64,11 +64,21 @@ class Tier(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """All that a run in another process sees of this one, read at one moment."""
+
+    cwd: str
+    basics: Mapping[str, str]
+    """Environment variables that every program may know."""
+    declared: Mapping[str, str]
+    """Those that the tool's owner named."""
+
+
+@dataclass(frozen=True, slots=True)
 class Order:
     """A call as it goes to another process: which function, which arguments, where.
 
-    `arguments` is what the model gave, as JSON; `form` how the function wants it (`signature.Form`); `env` the
-    declared environment variables that are set.
+    `arguments` is what the model gave, as JSON; `form` how the function wants it (`signature.Form`).
     """
 
     module: str
@@ -77,8 +87,7 @@ class Order:
     """Of the function's code: the other process must mean the same."""
     arguments: Mapping[str, Any]
     form: str
-    cwd: str
-    env: Mapping[str, str]
+    place: Place
     sandbox: Sandbox
     timeout_s: float
     changes_nothing: bool = True

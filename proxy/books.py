@@ -38,9 +38,9 @@ class Books:
         *,
         keep_arguments: bool,
         bet_limit_s: float,
-        egress: EgressBudget | None = None,
+        egress: EgressBudget,
     ) -> None:
-        self.egress = egress or EgressBudget(per_hour=60)
+        self.egress = egress
         self._ledger = ledger
         self.averages = averages
         self._keep_arguments = keep_arguments

@@ -14,8 +14,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+from agentspec.tools_sandbox.environment import python_path
 from agentspec.tools_sandbox.kernel import calls, confine, landlock
 from agentspec.tools_sandbox.tiers import frames, overlay
+from agentspec.tools_sandbox.tiers.files import remove_tree
 from agentspec.tools_sandbox.tiers.overlay import state_folder
 
 _LIMIT_S = 30.0
@@ -65,13 +67,13 @@ def probe(kind: str) -> str | None:
     except OSError as error:
         return f"no place for copies: {error}; set AGENTSPEC_STATE to a folder that can be written"
     command = [sys.executable, "-m", "agentspec.tools_sandbox.capabilities", kind, room]
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    env = {**os.environ, "PYTHONPATH": python_path()}
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT_S, env=env, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"it could not be tried: {error}"
     finally:
-        overlay.remove(Path(room))
+        remove_tree(Path(room))
     if done.returncode == 0:
         return None
     said = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]

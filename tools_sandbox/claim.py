@@ -87,7 +87,7 @@ class Claim:
         if run is None:
             return
         voided = not run.tool.spec.touched and self.runtime.table.drop(run.bet) is None
-        if voided or (real.error is not None and not isinstance(real.error, Exception)):
+        if voided or real.interrupted:
             self.give_back("stale", "a write came between, or the call was interrupted: nothing to compare with")
             return
         try:

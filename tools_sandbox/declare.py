@@ -26,13 +26,10 @@ from agentspec.tools_sandbox.claiming import call_async, call_plainly
 from agentspec.tools_sandbox.domains import DomainRule, Domains
 from agentspec.tools_sandbox.fidelity import SameResult
 from agentspec.tools_sandbox.surroundings import hidden_parameters
-from agentspec.tools_sandbox.tool import DeclaredTool, OwnersWord, SameCall, fingerprint
+from agentspec.tools_sandbox.tool import ATTRIBUTE, DeclaredTool, OwnersWord, SameCall, fingerprint
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-ATTRIBUTE = "__agentspec_tool__"
-"""Where a decorated function keeps its declaration."""
 
 
 class Options(TypedDict, total=False):

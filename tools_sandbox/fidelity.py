@@ -35,6 +35,11 @@ class Ended:
     result: Any = None
     error: BaseException | None = None
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether something else ended it (Ctrl-C, a cancellation): it says nothing of the tool."""
+        return self.error is not None and not isinstance(self.error, Exception)
+
 
 class Fidelity:
     """What is known of one tool in one tier. Thread-safe."""

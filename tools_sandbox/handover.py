@@ -165,7 +165,7 @@ async def _hedge_async(claim: Claim, run: PendingRun, ahead: asyncio.Future[Any]
         await asyncio.wait({ahead, own}, return_when=asyncio.FIRST_COMPLETED)
         if run.done and run.future.exception() is None:
             own.cancel()
-            return _outcome(claim, run, False)
+            return await off_the_loop(claim.tool, _outcome, claim, run, False)
         await asyncio.wait({own})
     except asyncio.CancelledError:
         own.cancel()

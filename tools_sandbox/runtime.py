@@ -210,7 +210,7 @@ class Runtime:
             tool.name,
             lambda: tool.call(for_the_run, surroundings),
             lambda result, error: self._over(run, result, error),
-            order_of(tool, given, run.arguments.form, surroundings.place) if isolated else None,
+            order_of(tool, given, run.arguments.form, surroundings.place) if surroundings.place else None,
             loop if tool.is_async else None,
             surroundings.variables.copy(),
         )

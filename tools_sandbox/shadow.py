@@ -30,7 +30,7 @@ class Shadow:
     def hold_against(self, real: Ended) -> None:
         """The real call is over: run the twin and compare. Returns at once."""
         runtime = self.claim.runtime
-        if real.error is not None and not isinstance(real.error, Exception):  # interrupted: it says nothing
+        if real.interrupted:
             runtime.table.drop(self.run.bet)
             return
         self.run.future.add_done_callback(lambda _: self._over(real))

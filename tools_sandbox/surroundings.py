@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from agentspec.runs import Place
+
 _FRAMEWORK_PACKAGES = frozenset(
     {
         *("agents", "anyio", "crewai", "langchain", "langchain_core", "langgraph", "langsmith", "opentelemetry"),
@@ -102,8 +104,8 @@ class Surroundings:
     """The instance, context and injected arguments by parameter name."""
     variables: contextvars.Context
     """A copy of the context to run in."""
-    place: tuple[object, ...] = ()
-    """For a tool that runs ahead in another process: working folder and declared environment, all that it sees."""
+    place: Place | None = None
+    """For a tool that runs ahead in another process: all that it sees of this one."""
 
     def same_as(self, other: Surroundings, parameters: Parameters) -> bool:
         """Whether a tool could tell the two apart."""

@@ -20,15 +20,19 @@ from agentspec.averages import Quantile
 from agentspec.effects import EVERYTHING, Effect, ToolSpec
 from agentspec.errors import ToolRefused
 from agentspec.keys import Arguments, Form, Keys
+from agentspec.runs import Place
 from agentspec.signature import Signature
 from agentspec.tools_sandbox.domains import DomainRule, call_with_those_it_names, or_everything
-from agentspec.tools_sandbox.environment import basic_environment
+from agentspec.tools_sandbox.environment import place_here
 from agentspec.tools_sandbox.fidelity import Fidelity, SameResult
 from agentspec.tools_sandbox.limits import Limits
 from agentspec.tools_sandbox.surroundings import Parameters, Surroundings, hidden_parameters
 
 if TYPE_CHECKING:
     from agentspec.tools_sandbox.runtime import Runtime
+
+ATTRIBUTE = "__agentspec_tool__"
+"""Where a decorated function keeps its declaration."""
 
 SameCall = Callable[[Mapping[str, Any], Mapping[str, Any]], bool]
 
@@ -145,12 +149,9 @@ class DeclaredTool:
         hidden = {name: bound[name] for name in self.parameters.hidden if name in bound}
         return Surroundings(hidden, contextvars.copy_context(), self.place())
 
-    def place(self) -> tuple[object, ...]:
+    def place(self) -> Place | None:
         """What an isolated run of this tool would see of this process right now."""
-        if not self.spec.sandbox.isolated:
-            return ()
-        declared = tuple(os.environ.get(name) for name in sorted(self.spec.sandbox.env))
-        return os.getcwd(), tuple(basic_environment().items()), *declared
+        return place_here(self.spec.sandbox.env) if self.spec.sandbox.isolated else None
 
     def depends_on(self, arguments: Arguments) -> frozenset[str]:
         """The domains whose change makes a result of this call stale.

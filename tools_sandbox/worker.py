@@ -8,6 +8,7 @@ import importlib
 import logging
 import os
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ from websockets.sync.server import Server, ServerConnection, serve
 from agentspec.errors import ConfigError, ToolRefused
 from agentspec.runs import Order, Work
 from agentspec.sandbox import Sandbox
+from agentspec.tools_sandbox.environment import place_here
 from agentspec.tools_sandbox.tiers import frames
 from agentspec.tools_sandbox.tiers.parcel import pack, pack_error
 from agentspec.tools_sandbox.tiers.process import ProcessTier
@@ -109,8 +111,7 @@ class Worker:
             seal=job.seal,
             arguments=job.arguments,
             form=job.form,
-            cwd=os.getcwd(),
-            env=job.env,
+            place=replace(place_here(()), declared=job.env),
             sandbox=Sandbox(
                 "process", network=job.network, subprocesses=job.subprocesses, memory_bytes=job.memory_bytes
             ),

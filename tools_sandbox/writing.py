@@ -41,6 +41,8 @@ class Writing:
         return void
 
     def __exit__(self, *_: object) -> None:
+        if not self._domains:
+            return
         with tool.WRITING:
             tool.WRITES.discard(self)
         for shared, shared_ticket in self._shared:
@@ -49,17 +51,14 @@ class Writing:
             runtime.discard_stale(runtime.table.end_write(ticket))
 
     async def __aenter__(self) -> None:
-        await self._apart(self.__enter__)
+        """A round trip to Redis must not hold up the event loop."""
+        if self._domains and any(runtime.shared is not None for runtime in tool.snapshot(tool.RUNTIMES)):
+            await asyncio.to_thread(self.__enter__)
+        else:
+            self.__enter__()
 
     async def __aexit__(self, *_: object) -> None:
         if self._shared:
             await asyncio.shield(asyncio.to_thread(self.__exit__))
         else:
             self.__exit__()
-
-    async def _apart(self, step: Any) -> None:
-        """A round trip to Redis must not hold up the event loop."""
-        if self._domains and any(runtime.shared is not None for runtime in tool.snapshot(tool.RUNTIMES)):
-            await asyncio.to_thread(step)
-        else:
-            step()

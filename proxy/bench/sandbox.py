@@ -23,6 +23,7 @@ from agentspec.proxy.bench.sandbox_outside import Outside, look, strays
 from agentspec.runs import Order, Run, Work
 from agentspec.sandbox import Sandbox
 from agentspec.tools_sandbox.capabilities import missing_tiers
+from agentspec.tools_sandbox.environment import place_here
 from agentspec.tools_sandbox.tiers.child import ask, wait_ready
 from agentspec.tools_sandbox.tiers.overlay_tier import OverlayTier
 from agentspec.tools_sandbox.tiers.process import ProcessTier
@@ -59,8 +60,7 @@ class _Bench:
             seal=code_seal(function),
             arguments=arguments,
             form="plain",
-            cwd=os.getcwd(),
-            env={},
+            place=place_here(()),
             sandbox=sandbox,
             timeout_s=_LIMIT_S,
             changes_nothing=False,

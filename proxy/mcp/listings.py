@@ -16,6 +16,8 @@ from agentspec.proxy.mcp.upstream import MOST_PAGES, Upstream
 log = logging.getLogger("agentspec.mcp")
 
 PageT = TypeVar("PageT", bound=types.PaginatedResult)
+NamedT = TypeVar("NamedT", types.Tool, types.Prompt)
+Pages = list[tuple[Upstream, PageT]]
 Fetch = Callable[[Client, str | None], Awaitable[PageT]]
 Can = Callable[[types.ServerCapabilities], Any]
 
@@ -23,55 +25,40 @@ Can = Callable[[types.ServerCapabilities], Any]
 async def tools(session: AgentSession, cursor: str | None) -> types.ListToolsResult:
     """The tools, under the names that the agent sees."""
 
-    async def fetch(client: Client, cursor: str | None) -> types.ListToolsResult:
-        return await client.list_tools(cursor=cursor)
+    def joined(pages: Pages[types.ListToolsResult]) -> types.ListToolsResult:
+        found = [_shown(session, upstream, tool) for upstream, page in pages for tool in page.tools]
+        return types.ListToolsResult(tools=list({tool.name: tool for tool in reversed(found)}.values())[::-1])
 
-    if len(session.upstreams) == 1:
-        return await _page(session.upstreams[0], cursor, fetch)
-    found: list[types.Tool] = []
-    for upstream, page in await _all(session.upstreams, fetch, lambda can: can.tools):
-        found += [tool.model_copy(update={"name": session.shown_name(upstream, tool.name)}) for tool in page.tools]
-    return types.ListToolsResult(tools=list({tool.name: tool for tool in reversed(found)}.values())[::-1])
+    return await _listed(session, cursor, lambda client, at: client.list_tools(cursor=at), _has_tools, joined)
 
 
 async def prompts(session: AgentSession, cursor: str | None) -> types.ListPromptsResult:
     """The prompts, under the names that the agent sees."""
 
-    async def fetch(client: Client, cursor: str | None) -> types.ListPromptsResult:
-        return await client.list_prompts(cursor=cursor)
+    def joined(pages: Pages[types.ListPromptsResult]) -> types.ListPromptsResult:
+        found = [_shown(session, upstream, one) for upstream, page in pages for one in page.prompts]
+        return types.ListPromptsResult(prompts=found)
 
-    if len(session.upstreams) == 1:
-        return await _page(session.upstreams[0], cursor, fetch)
-    found: list[types.Prompt] = []
-    for upstream, page in await _all(session.upstreams, fetch, lambda can: can.prompts):
-        found += [one.model_copy(update={"name": session.shown_name(upstream, one.name)}) for one in page.prompts]
-    return types.ListPromptsResult(prompts=found)
+    return await _listed(session, cursor, lambda client, at: client.list_prompts(cursor=at), _has_prompts, joined)
 
 
 async def resources(session: AgentSession, cursor: str | None) -> types.ListResourcesResult:
     """The resources; their URIs are their names, with several servers too."""
 
-    async def fetch(client: Client, cursor: str | None) -> types.ListResourcesResult:
-        return await client.list_resources(cursor=cursor)
+    def joined(pages: Pages[types.ListResourcesResult]) -> types.ListResourcesResult:
+        return types.ListResourcesResult(resources=[one for _, page in pages for one in page.resources])
 
-    if len(session.upstreams) == 1:
-        return await _page(session.upstreams[0], cursor, fetch)
-    pages = await _all(session.upstreams, fetch, lambda can: can.resources)
-    return types.ListResourcesResult(resources=[one for _, page in pages for one in page.resources])
+    return await _listed(session, cursor, _fetch_resources, _has_resources, joined)
 
 
 async def templates(session: AgentSession, cursor: str | None) -> types.ListResourceTemplatesResult:
     """The templates of resources."""
 
-    async def fetch(client: Client, cursor: str | None) -> types.ListResourceTemplatesResult:
-        return await client.list_resource_templates(cursor=cursor)
+    def joined(pages: Pages[types.ListResourceTemplatesResult]) -> types.ListResourceTemplatesResult:
+        found = [one for _, page in pages for one in page.resource_templates]
+        return types.ListResourceTemplatesResult(resource_templates=found)
 
-    if len(session.upstreams) == 1:
-        return await _page(session.upstreams[0], cursor, fetch)
-    pages = await _all(session.upstreams, fetch, lambda can: can.resources)
-    return types.ListResourceTemplatesResult(
-        resource_templates=[one for _, page in pages for one in page.resource_templates]
-    )
+    return await _listed(session, cursor, _fetch_templates, _has_resources, joined)
 
 
 async def home_of(session: AgentSession, uri: str) -> Upstream:
@@ -82,18 +69,56 @@ async def home_of(session: AgentSession, uri: str) -> Upstream:
     """
     if len(session.upstreams) == 1:
         return session.upstreams[0]
-    for upstream in (able := _able(session.upstreams, lambda can: can.resources)):
-        pages = await _pages(upstream, lambda client, cursor: client.list_resources(cursor=cursor))
+    for upstream in (able := _able(session.upstreams, _has_resources)):
+        pages = await _pages(upstream, _fetch_resources)
         if any(one.uri == uri for page in pages for one in page.resources):
             return upstream
     for upstream in able:
-        pages_ = await _pages(upstream, lambda client, cursor: client.list_resource_templates(cursor=cursor))
+        pages_ = await _pages(upstream, _fetch_templates)
         begins = [one.uri_template.partition("{")[0] for page in pages_ for one in page.resource_templates]
         if uri in begins or any(begin and uri.startswith(begin) for begin in begins):
             return upstream
     if not able:
         raise MCPError(types.INVALID_PARAMS, f"there is no resource {uri!r} here")
     return able[0]
+
+
+def _has_tools(can: types.ServerCapabilities) -> Any:
+    return can.tools
+
+
+def _has_prompts(can: types.ServerCapabilities) -> Any:
+    return can.prompts
+
+
+def _has_resources(can: types.ServerCapabilities) -> Any:
+    return can.resources
+
+
+async def _fetch_resources(client: Client, cursor: str | None) -> types.ListResourcesResult:
+    return await client.list_resources(cursor=cursor)
+
+
+async def _fetch_templates(client: Client, cursor: str | None) -> types.ListResourceTemplatesResult:
+    return await client.list_resource_templates(cursor=cursor)
+
+
+def _shown(session: AgentSession, upstream: Upstream, one: NamedT) -> NamedT:
+    """A tool or a prompt under the name that the agent sees."""
+    return one.model_copy(update={"name": session.shown_name(upstream, one.name)})
+
+
+async def _listed(
+    session: AgentSession,
+    cursor: str | None,
+    fetch: Fetch[PageT],
+    can: Can,
+    joined: Callable[[Pages[PageT]], PageT],
+) -> PageT:
+    """The one server's list, page by page; of several servers one list, all on one page."""
+    if len(session.upstreams) == 1:
+        return await _page(session.upstreams[0], cursor, fetch)
+    return joined([(one, page) for one in _able(session.upstreams, can) for page in await _pages(one, fetch)])
 
 
 async def _page(upstream: Upstream, cursor: str | None, fetch: Fetch[PageT]) -> PageT:
@@ -114,10 +139,6 @@ async def _pages(upstream: Upstream, fetch: Fetch[PageT]) -> list[PageT]:
         if error.code != types.METHOD_NOT_FOUND:
             log.warning("%s", error)
     return pages
-
-
-async def _all(upstreams: Sequence[Upstream], fetch: Fetch[PageT], can: Can) -> list[tuple[Upstream, PageT]]:
-    return [(one, page) for one in _able(upstreams, can) for page in await _pages(one, fetch)]
 
 
 def _able(upstreams: Sequence[Upstream], can: Can) -> list[Upstream]:

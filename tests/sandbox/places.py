@@ -11,7 +11,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from agentspec.runs import Order, Run, Work
 from agentspec.sandbox import Sandbox
 from agentspec.tools_sandbox.capabilities import missing_tiers
 from agentspec.tools_sandbox.domains import DomainRule
+from agentspec.tools_sandbox.environment import place_here
 from agentspec.tools_sandbox.tiers.overlay_tier import OverlayTier
 from agentspec.tools_sandbox.tiers.process import ProcessTier
 from agentspec.tools_sandbox.tiers.remote import KEY_VARIABLE, RemoteTier
@@ -93,15 +94,16 @@ class Place:
     ) -> Started:
         started = Started()
         sandbox = self._sandbox({name: options.pop(name) for name in _PLACE if name in options})
-        cwd = str(self.workspace) if in_workspace else os.getcwd()
+        place = place_here(sandbox.env)
+        if in_workspace:
+            place = replace(place, cwd=str(self.workspace))
         order = Order(
             module=function.__module__,
             qualname=function.__qualname__,
             seal=code_seal(function),
             arguments=options,
             form=Form.TYPED.value,
-            cwd=cwd,
-            env={name: os.environ[name] for name in sandbox.env if name in os.environ},
+            place=place,
             sandbox=sandbox,
             timeout_s=timeout_s,
             changes_nothing=False,

@@ -36,7 +36,6 @@ class Change(msgspec.Struct, frozen=True):
     target: bytes = b""
     opaque: bool = False
     attributes: dict[str, bytes] = {}
-    """Of folders."""
 
 
 def read_difference(upper: Path, workspace: Path, before: Snapshot) -> list[Change]:
@@ -80,14 +79,9 @@ def _change(root: bytes, path: bytes, seen: os.stat_result, first_of: dict[int, 
     full, mode = os.path.join(root, path), seen.st_mode
     if stat.S_ISCHR(mode) and seen.st_rdev == 0:
         return Change("remove", path)
-    about: dict[str, Any] = {
-        "mode": stat.S_IMODE(mode),
-        "uid": seen.st_uid,
-        "gid": seen.st_gid,
-        "mtime_ns": seen.st_mtime_ns,
-    }
+    about = looks(full, seen)
     if stat.S_ISDIR(mode):
-        return Change("dir", path, opaque=_is_opaque(full), attributes=attributes(full), **about)
+        return Change("dir", path, opaque=_is_opaque(full), **about)
     if stat.S_ISLNK(mode):
         return Change("symlink", path, target=os.readlink(full), **about)
     if stat.S_ISFIFO(mode):
@@ -96,6 +90,17 @@ def _change(root: bytes, path: bytes, seen: os.stat_result, first_of: dict[int, 
         raise ToolRefused(f"{os.fsdecode(path)} is a socket or a device, which cannot be carried over")
     first = first_of.setdefault(seen.st_ino, path)
     return Change("link", path, target=first) if first != path else Change("file", path, **about)
+
+
+def looks(full: bytes, seen: os.stat_result) -> dict[str, Any]:
+    """Mode, owner, time and extended attributes of a file, as a `Change` holds them."""
+    return {
+        "mode": stat.S_IMODE(seen.st_mode),
+        "uid": seen.st_uid,
+        "gid": seen.st_gid,
+        "mtime_ns": seen.st_mtime_ns,
+        "attributes": attributes(full),
+    }
 
 
 def _refuse_hard_links(changes: list[Change], before: Snapshot) -> None:

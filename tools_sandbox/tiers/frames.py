@@ -55,7 +55,7 @@ class Gone(msgspec.Struct, tag="gone", frozen=True):
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """What a child is for. `kind`: `process`, `overlay`, `commit`, `compare` or `recover`."""
+    """What a child is for. `kind`: `process`, `overlay`, `commit` or `compare`."""
 
     kind: str
     network: bool = False
@@ -64,7 +64,7 @@ class Plan(msgspec.Struct, frozen=True):
     landlock: int = 0
     workspace: str = ""
     room: str = ""
-    """The folder of an overlay's run: its layers, its snapshot, its journal. For `recover`, the workspace's home."""
+    """The folder of an overlay's run: its layers, its snapshot, its journal."""
     warm_for: str = ""
     """`module:qualname` of the tool that keeps this child for its next calls; empty: it ends after one."""
     read_only: bool = False

@@ -17,6 +17,7 @@ from typing import Any
 from agentspec.errors import ConfigError, ToolRefused
 from agentspec.keys import Form
 from agentspec.signature import Signature
+from agentspec.tools_sandbox.environment import ZYGOTES_OWN
 from agentspec.tools_sandbox.kernel import calls
 from agentspec.tools_sandbox.kernel.confine import (
     Confinement,
@@ -30,12 +31,7 @@ from agentspec.tools_sandbox.kernel.confine import (
 )
 from agentspec.tools_sandbox.tiers import frames, overlay
 from agentspec.tools_sandbox.tiers.parcel import pack, pack_error
-from agentspec.tools_sandbox.tool import DeclaredTool, code_seal
-
-ATTRIBUTE = "__agentspec_tool__"
-
-OURS = ("PYTHONPATH", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-"""Environment of the zygote alone: imports that start threads would make it useless."""
+from agentspec.tools_sandbox.tool import ATTRIBUTE, DeclaredTool, code_seal
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +118,11 @@ def _shut_in(sock: socket.socket, plan: frames.Plan, tools: dict[str, Ready]) ->
     confinement = Confinement(plan.network, plan.subprocesses, plan.memory_bytes, plan.landlock, writable, own_proc)
     limit(confinement)
     give_up_rights(confinement)
-    for name in OURS:
+    for name in ZYGOTES_OWN:
         os.environ.pop(name, None)
     warnings.simplefilter("ignore", ResourceWarning)
-    _warm_up(tools)
+    if plan.kind == "process":  # it may have to wait; an overlay's job is there already
+        _warm_up(tools)
     frames.send(sock, frames.READY)
     return _work(sock, plan, tools)
 

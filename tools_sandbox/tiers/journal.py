@@ -4,7 +4,7 @@
    want of space or rights fails here, and nothing has happened.
 2. The journal is written beside the run's files, and renamed into place: from now on the changes will happen.
 3. One after the other, what was there is put aside and what is new is renamed to its place.
-4. The journal is removed, then the folder with what was put aside.
+4. The journal is renamed once more, which says that it is done; then the folder with what was put aside goes.
 
 Whoever finds a journal goes on with step 3, of which every part may be repeated. If that fails, all of it is undone by
 renaming back, which needs neither space nor rights that step 3 did not have. One lock for each workspace keeps
@@ -167,7 +167,7 @@ def remember(home: Path, workspace: str) -> None:
 
 
 def forget(home: Path, room: Path) -> None:
-    """A room is given up: nothing of its run stays, also not in the workspace. The lock must be held."""
+    """A room is given up by its owner, or its owner is gone: nothing of its run stays, also not in the workspace."""
     with contextlib.suppress(OSError):
         remove_tree(aside_of((home / _WORKSPACE).read_text(), room))
     remove_tree(room)

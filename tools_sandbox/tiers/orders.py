@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any
 
 from agentspec.keys import Form
-from agentspec.runs import Order
-from agentspec.sandbox import Sandbox
+from agentspec.runs import Order, Place
 from agentspec.tools_sandbox.tool import DeclaredTool
 
 DEFAULT_TIMEOUT_S = 60.0
 """Longest run ahead of a tool without a `timeout_s` of its own."""
 
 
-def declared_environment(sandbox: Sandbox) -> dict[str, str]:
-    """The declared variables that are set."""
-    return {name: os.environ[name] for name in sandbox.env if name in os.environ}
-
-
-def order_of(tool: DeclaredTool, given: Mapping[str, Any], form: Form, place: tuple[object, ...]) -> Order:
-    """A call of an isolated tool, for its tier. `place` as from `DeclaredTool.place`."""
+def order_of(tool: DeclaredTool, given: Mapping[str, Any], form: Form, place: Place) -> Order:
+    """A call of an isolated tool, for its tier."""
     spec = tool.spec
     return Order(
         module=tool.function.__module__,
@@ -29,8 +22,7 @@ def order_of(tool: DeclaredTool, given: Mapping[str, Any], form: Form, place: tu
         seal=tool.seal,
         arguments=dict(given),
         form=form.value,
-        cwd=str(place[0]),
-        env=declared_environment(spec.sandbox),
+        place=place,
         sandbox=spec.sandbox,
         timeout_s=spec.timeout_s or DEFAULT_TIMEOUT_S,
         changes_nothing=spec.effect.changes_nothing,

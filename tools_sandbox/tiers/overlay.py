@@ -11,7 +11,6 @@ from agentspec.errors import ToolRefused
 from agentspec.tools_sandbox.kernel import calls
 from agentspec.tools_sandbox.tiers import frames, journal, workspace
 from agentspec.tools_sandbox.tiers.difference import Change, attributes, read_difference
-from agentspec.tools_sandbox.tiers.files import remove_tree
 
 PRIVATE = ("/tmp", "/dev/shm")
 """Folders where a tool may put things away; a run that leaves any there counts for nothing."""
@@ -39,11 +38,6 @@ def lay_out(room: Path) -> None:
     """The folders of a run, before it starts."""
     for folder in ("upper", "work", "private"):
         (room / folder).mkdir(parents=True)
-
-
-def remove(room: Path) -> None:
-    """All that a run has left."""
-    remove_tree(room)
 
 
 def snapshot_before(plan: frames.Plan) -> None:
@@ -142,17 +136,14 @@ def _escaped(path: str) -> str:
 
 
 def housekeeping(sock: socket.socket, plan: frames.Plan) -> int:
-    """Commit a run, compare it with what really happened, or recover a workspace; says how it went."""
-    home, room = Path(plan.room).parent, Path(plan.room)
-    with journal.locked(home if plan.kind != "recover" else room):
-        if plan.kind == "recover":
-            answer = str(journal.recover(room))
-        elif plan.kind == "compare":
+    """Commit a run, or compare it with what really happened; says how it went."""
+    room, answer = Path(plan.room), ""
+    with journal.locked(room.parent):
+        if plan.kind == "compare":
             answer = _compare(plan, room)
         else:
-            journal.recover(home)
+            journal.recover(room.parent)
             _commit(plan, room)
-            answer = ""
     frames.send(sock, frames.RESULT, answer.encode("utf-8", "replace"))
     return 0
 

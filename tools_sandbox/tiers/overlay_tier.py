@@ -11,15 +11,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO
 
+from msgspec.structs import replace
+
 from agentspec.errors import ToolRefused
 from agentspec.runs import Order, Run, Work
 from agentspec.sandbox import Sandbox
 from agentspec.tools_sandbox.capabilities import missing_tiers
 from agentspec.tools_sandbox.tiers import frames, journal, overlay
-from agentspec.tools_sandbox.tiers.child import Child, ask, wait_ready
-from agentspec.tools_sandbox.tiers.launching import ApartRun, Slots, order_in
-from agentspec.tools_sandbox.tiers.process import SETUP_LIMIT_S, ProcessTier
-from agentspec.tools_sandbox.tiers.zygote_client import ZygoteClient
+from agentspec.tools_sandbox.tiers.child import ask, wait_ready
+from agentspec.tools_sandbox.tiers.launching import Slots, order_in
+from agentspec.tools_sandbox.tiers.process import SETUP_LIMIT_S, ChildRun, ProcessTier
 from agentspec.tools_sandbox.tool import DeclaredTool
 
 _COMMIT_LIMIT_S = 60.0
@@ -110,7 +111,7 @@ class OverlayTier(ProcessTier):
         Raises:
             ToolRefused: it refused, or died.
         """
-        zygote = self.zygote(order.env)
+        zygote = self.zygote(order.place.declared)
         child = zygote.spawn(plan)
         try:
             assert child.sock is not None
@@ -128,7 +129,7 @@ class OverlayTier(ProcessTier):
         return text
 
 
-class _OverlayRun(ApartRun):
+class _OverlayRun(ChildRun):
     def __init__(self, tier: OverlayTier, work: Work, slots: Slots, room: Path) -> None:
         super().__init__(work, slots)
         self._tier = tier
@@ -136,8 +137,6 @@ class _OverlayRun(ApartRun):
         self._settled = False
         self._over = threading.Event()
         self._owner: IO[str] | None = None
-        self._zygote: ZygoteClient | None = None
-        self.child: Child | None = None
 
     @property
     def _plan(self) -> frames.Plan:
@@ -163,14 +162,10 @@ class _OverlayRun(ApartRun):
         overlay.lay_out(self._room)
         self._owner = (self._room / "owner").open("a")
         fcntl.flock(self._owner, fcntl.LOCK_EX)
-        zygote = self._tier.zygote(order.env)
-        zygote.check((order.module, order.qualname, order.seal))
+        zygote = self._tier.zygote_for(order)
         child = zygote.spawn(plan)
         try:
-            with self._lock:
-                self._zygote, self.child = zygote, child
-                if self._cancelled:
-                    raise ToolRefused("it was cancelled")
+            self.has(zygote, child)
             wait_ready(child, SETUP_LIMIT_S)
             answer = ask(child, zygote.job(order), order.timeout_s)
             if not child.gone.wait(SETUP_LIMIT_S) or child.reason:
@@ -183,10 +178,7 @@ class _OverlayRun(ApartRun):
                 child.sock.close()
 
     def cancel(self) -> bool:
-        with self._lock:
-            self._cancelled = True
-            if self._zygote is not None and self.child is not None and not self._over.is_set():
-                self._zygote.kill(self.child)
+        super().cancel()
         if self._over.is_set():
             self._drop()
         return True
@@ -206,20 +198,15 @@ class _OverlayRun(ApartRun):
             self._owner.close()
 
     def differs(self) -> str | None:
-        plan = frames.Plan("compare", workspace=self._plan.workspace, room=str(self._room))
-        return self._tier.keep_house(self._order, plan) or None
+        return self._tier.keep_house(self._order, replace(self._plan, kind="compare")) or None
 
     def commit(self) -> None:
         with self._lock:
             if self._settled or self._cancelled:
                 raise ToolRefused("it was dropped")
             self._settled = True
-        plan = self._plan
         try:
-            self._tier.keep_house(
-                self._order,
-                frames.Plan("commit", workspace=plan.workspace, room=plan.room, read_only=plan.read_only),
-            )
+            self._tier.keep_house(self._order, replace(self._plan, kind="commit"))
         except ToolRefused:
             if not self._brought_to_its_end():
                 raise

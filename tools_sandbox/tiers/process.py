@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 
 from agentspec.errors import ToolRefused
 from agentspec.runs import Order, Run, Work
+from agentspec.tools_sandbox.environment import place_here
 from agentspec.tools_sandbox.kernel import landlock
 from agentspec.tools_sandbox.tiers import frames
 from agentspec.tools_sandbox.tiers.child import Child, ask, wait_ready
 from agentspec.tools_sandbox.tiers.launching import ApartRun, Slots, order_in
-from agentspec.tools_sandbox.tiers.orders import declared_environment
 from agentspec.tools_sandbox.tiers.zygote_client import Tool, ZygoteClient
 from agentspec.tools_sandbox.tool import DeclaredTool
 
@@ -53,13 +53,12 @@ class ProcessTier:
         Raises:
             ToolRefused: a zygote cannot be started.
         """
-        by_env: dict[tuple[tuple[str, str], ...], list[Tool]] = {}
+        wanted: dict[ZygoteClient, list[Tool]] = {}
         for tool in tools:
-            env = declared_environment(tool.spec.sandbox)
-            seal = (tool.function.__module__, tool.function.__qualname__, tool.seal)
-            by_env.setdefault(tuple(sorted(env.items())), []).append(seal)
-        for env_key, group in by_env.items():
-            self.zygote(dict(env_key)).prepare(group)
+            zygote = self.zygote(place_here(tool.spec.sandbox.env).declared)
+            wanted.setdefault(zygote, []).append((tool.function.__module__, tool.function.__qualname__, tool.seal))
+        for zygote, group in wanted.items():
+            zygote.prepare(group)
 
     def zygote(self, env: Mapping[str, str]) -> ZygoteClient:
         """The zygote whose tools see this declared environment.
@@ -75,6 +74,16 @@ class ProcessTier:
                 self._zygotes[key] = ZygoteClient(env)
             return self._zygotes[key]
 
+    def zygote_for(self, order: Order) -> ZygoteClient:
+        """The zygote for a call, which holds its tool.
+
+        Raises:
+            ToolRefused: the tool cannot run in a child, or the tier is closed.
+        """
+        zygote = self.zygote(order.place.declared)
+        zygote.check((order.module, order.qualname, order.seal))
+        return zygote
+
     def start(self, work: Work) -> Run:
         """Start the work and return at once.
 
@@ -82,7 +91,7 @@ class ProcessTier:
             ToolRefused: too many runs already, the tool cannot run in a child, or this machine cannot shut one in.
         """
         self.refuse_weak_kernels(order_in(work))
-        run = _ChildRun(self, work, self._slots)
+        run = _ProcessRun(self, work, self._slots)
         run.launch()
         return run
 
@@ -99,14 +108,13 @@ class ProcessTier:
         if order.sandbox.subprocesses and not order.sandbox.commits and self._landlock < landlock.SIGNALS_SINCE:
             raise ToolRefused(f"subprocesses need Landlock {landlock.SIGNALS_SINCE} (Linux 6.12), or an overlay")
 
-    def run(self, order: Order, run: _ChildRun) -> tuple[bytes, bytes]:
+    def run(self, order: Order, run: _ProcessRun) -> tuple[bytes, bytes]:
         """The life of one run, in a thread of its own: a child, the job, what came of it.
 
         Raises:
             ToolRefused: it cannot run, died, or took too long.
         """
-        zygote = self.zygote(order.env)
-        zygote.check((order.module, order.qualname, order.seal))
+        zygote = self.zygote_for(order)
         plan = self.plan(order)
         child = self._spare(zygote, plan)
         keep = False
@@ -168,15 +176,13 @@ class ProcessTier:
             zygote.close()
 
 
-class _ChildRun(ApartRun):
-    def __init__(self, tier: ProcessTier, work: Work, slots: Slots) -> None:
+class ChildRun(ApartRun):
+    """A run in a zygote's child, which is killed when the run is cancelled."""
+
+    def __init__(self, work: Work, slots: Slots) -> None:
         super().__init__(work, slots)
-        self._tier = tier
         self._zygote: ZygoteClient | None = None
         self.child: Child | None = None
-
-    def _run(self) -> tuple[bytes, bytes]:
-        return self._tier.run(self._order, self)
 
     def has(self, zygote: ZygoteClient, child: Child) -> None:
         """The run has a child now.
@@ -189,15 +195,24 @@ class _ChildRun(ApartRun):
             if self._cancelled:
                 raise ToolRefused("it was cancelled")
 
-    def lets_go(self) -> bool:
-        """The child is the next run's; False where this one was cancelled."""
-        with self._lock:
-            self.child = None
-            return not self._cancelled
-
     def cancel(self) -> bool:
         with self._lock:
             self._cancelled = True
             if self._zygote is not None and self.child is not None:
                 self._zygote.kill(self.child)
         return True
+
+
+class _ProcessRun(ChildRun):
+    def __init__(self, tier: ProcessTier, work: Work, slots: Slots) -> None:
+        super().__init__(work, slots)
+        self._tier = tier
+
+    def _run(self) -> tuple[bytes, bytes]:
+        return self._tier.run(self._order, self)
+
+    def lets_go(self) -> bool:
+        """The child is the next run's; False where this one was cancelled."""
+        with self._lock:
+            self.child = None
+            return not self._cancelled

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from agentspec.errors import ToolRefused
@@ -13,45 +14,13 @@ from agentspec.sandbox import Isolation, Sandbox
 
 log = logging.getLogger("agentspec.tiers")
 
-_MAKERS: dict[Isolation, Callable[[], Any]] = {}
-
-
-def register(isolation: Isolation) -> Callable[[Callable[[], Any]], Callable[[], Any]]:
-    """Register how a tier is made; called when the first tool asks for it."""
-
-    def registered(maker: Callable[[], Any]) -> Callable[[], Any]:
-        _MAKERS[isolation] = maker
-        return maker
-
-    return registered
-
-
-@register(Isolation.THREAD)
-def _thread() -> Any:
-    from agentspec.tools_sandbox.tiers.thread import ThreadTier
-
-    return ThreadTier()
-
-
-@register(Isolation.PROCESS)
-def _process() -> Any:
-    from agentspec.tools_sandbox.tiers.process import ProcessTier
-
-    return ProcessTier()
-
-
-@register(Isolation.OVERLAY)
-def _overlay() -> Any:
-    from agentspec.tools_sandbox.tiers.overlay_tier import OverlayTier
-
-    return OverlayTier()
-
-
-@register(Isolation.REMOTE)
-def _remote() -> Any:
-    from agentspec.tools_sandbox.tiers.remote import RemoteTier
-
-    return RemoteTier()
+_CLASSES = {
+    Isolation.THREAD: ("thread", "ThreadTier"),
+    Isolation.PROCESS: ("process", "ProcessTier"),
+    Isolation.OVERLAY: ("overlay_tier", "OverlayTier"),
+    Isolation.REMOTE: ("remote", "RemoteTier"),
+}
+"""Module and class of each tier; imported when the first tool asks for it."""
 
 
 class Tiers:
@@ -70,7 +39,8 @@ class Tiers:
         isolation = Isolation(sandbox.isolation)
         with self._lock:
             if isolation not in self._made:
-                self._made[isolation] = _MAKERS[isolation]()
+                module, name = _CLASSES[isolation]
+                self._made[isolation] = getattr(importlib.import_module(f"{__package__}.{module}"), name)()
             tier: Tier = self._made[isolation]
             return tier
 
@@ -98,10 +68,8 @@ class Tiers:
         Raises:
             ToolRefused: it could not be brought to its end.
         """
-        tier = self.of(sandbox)
-        recover = getattr(tier, "recover", None)
-        if recover is not None:
-            recover(sandbox)
+        tier: Any = self.of(sandbox)  # the overlay's, which alone commits
+        tier.recover(sandbox)
 
     def forget_everything(self) -> None:
         """After a fork: nothing of the parent's runs here."""

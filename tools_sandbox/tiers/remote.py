@@ -116,7 +116,7 @@ def _remote_job(order: Order) -> RemoteJob:
         seal=order.seal,
         arguments=dict(order.arguments),
         form=order.form,
-        env=dict(order.env),
+        env=dict(order.place.declared),
         network=place.network,
         subprocesses=place.subprocesses,
         memory_bytes=place.memory_bytes,

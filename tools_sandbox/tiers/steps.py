@@ -10,29 +10,20 @@ from pathlib import Path
 
 import msgspec
 
-from agentspec.tools_sandbox.tiers.difference import Change, attributes
+from agentspec.tools_sandbox.tiers.difference import Change, attributes, looks
 from agentspec.tools_sandbox.tiers.files import remove_tree, sync
 
 _FEW = 64
 """More folders than these are brought to the disk all at once."""
 
 
-class Former(msgspec.Struct, frozen=True):
-    """What a folder was like that stays where it is, to undo what is done to it."""
-
-    mode: int
-    uid: int
-    gid: int
-    mtime_ns: int
-    attributes: dict[str, bytes]
-
-
 class Step(msgspec.Struct, frozen=True):
-    """One change, and what stands in its place: nothing, a folder that stays (`former`), or something to put aside."""
+    """One change, and what stands in its place: nothing, something to put aside, or a folder that stays where it is
+    (`former` changes it back)."""
 
     change: Change
     existed: bool
-    former: Former | None = None
+    former: Change | None = None
 
 
 class Journal(msgspec.Struct, frozen=True):
@@ -67,12 +58,11 @@ def prepare(aside: Path, workspace: str, upper: Path, changes: list[Change]) -> 
     return Journal(workspace, str(aside), steps)
 
 
-def _former(at: bytes, change: Change) -> Former | None:
+def _former(at: bytes, change: Change) -> Change | None:
     """A folder that stays a folder stays where it is."""
     if change.kind != "dir" or change.opaque or not os.path.isdir(at) or os.path.islink(at):
         return None
-    seen = os.lstat(at)
-    return Former(stat.S_IMODE(seen.st_mode), seen.st_uid, seen.st_gid, seen.st_mtime_ns, attributes(at))
+    return Change("dir", change.path, **looks(at, os.lstat(at)))
 
 
 def _make(new: bytes, change: Change, model: bytes, made: dict[bytes, bytes]) -> None:
@@ -88,7 +78,7 @@ def _make(new: bytes, change: Change, model: bytes, made: dict[bytes, bytes]) ->
         os.symlink(change.target, new)
     else:
         os.mkfifo(new)
-    _give(new, change, attributes(model))
+    _give(new, change)
     if change.kind == "file":
         sync(new)
 
@@ -114,7 +104,7 @@ def carry_out(journal: Journal) -> None:
     for step in reversed(journal.steps):  # folders, when they are filled
         if step.change.kind == "dir":
             at = os.path.join(workspace, step.change.path)
-            _give(at, step.change, step.change.attributes)
+            _give(at, step.change)
     _sync_folders(workspace, journal.steps)
 
 
@@ -150,19 +140,17 @@ def take_back(journal: Journal) -> None:
             os.replace(old, at) if not os.path.lexists(at) else remove_tree(Path(os.fsdecode(old)))
     for step in reversed(journal.steps):
         if step.former is not None:
-            former = step.former
-            change = Change("dir", step.change.path, former.mode, former.uid, former.gid, former.mtime_ns)
-            _give(os.path.join(workspace, step.change.path), change, former.attributes)
+            _give(os.path.join(workspace, step.change.path), step.former)
 
 
-def _give(at: bytes, change: Change, wanted: dict[str, bytes]) -> None:
+def _give(at: bytes, change: Change) -> None:
     """Owner, mode, extended attributes and time of what the run made."""
     seen = os.lstat(at)
     if (seen.st_uid, seen.st_gid) != (change.uid, change.gid):
         os.chown(at, change.uid, change.gid, follow_symlinks=False)
     if change.kind != "symlink":
         os.chmod(at, change.mode)
-    there = attributes(at)
+    there, wanted = attributes(at), change.attributes
     with contextlib.suppress(OSError):
         for name, value in wanted.items():
             if there.get(name) != value:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from agentspec.errors import ToolRefused
 from agentspec.runs import Order
-from agentspec.tools_sandbox.environment import basic_environment
+from agentspec.tools_sandbox.environment import basic_environment, zygotes_own
 from agentspec.tools_sandbox.tiers import frames
 from agentspec.tools_sandbox.tiers.child import Child
 
@@ -22,7 +22,6 @@ log = logging.getLogger("agentspec.zygote")
 _START_LIMIT_S = 60.0
 _SPAWN_LIMIT_S = 10.0
 _TOOLS_AT_ONCE = 100
-_ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 Tool = tuple[str, str, str]
 """Module, qualified name, seal of the code."""
@@ -115,13 +114,13 @@ class ZygoteClient:
 
     def job(self, order: Order) -> frames.Job:
         """A call as a child of this zygote gets it: only what is otherwise now than when the zygote started."""
-        env = {**basic_environment(), **order.env}
+        env = {**order.place.basics, **order.place.declared}
         return frames.Job(
             f"{order.module}:{order.qualname}",
             dict(order.arguments),
             order.form,
             order.timeout_s,
-            cwd=None if order.cwd == self._cwd else order.cwd,
+            cwd=None if order.place.cwd == self._cwd else order.place.cwd,
             env=None if env == self._env else env,
         )
 
@@ -165,7 +164,7 @@ class ZygoteClient:
         try:
             self._process = subprocess.Popen(
                 command,
-                env={**self._env, **_ONE_THREAD, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+                env={**self._env, **zygotes_own()},
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
