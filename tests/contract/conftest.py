@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
 
+import agentspec
 from agentspec.calls import ToolCall
 from agentspec.tools_sandbox import handover
 from agentspec.tools_sandbox.connect import Connection
+from tests.contract.redis_servers import REDIS, forget
+from tests.contract.sandboxed import Scene
 from tests.contract.scripted import Endpoint, Gate, asks_for
 from tests.contract.shop import GUESS, Shop
 from tests.contract.support import Agent, EmbeddedProxy, Guesses, Proxy, undeclared
+from tests.contract.workspaces import prepare
 
 
 @pytest.fixture(scope="session")
@@ -125,3 +131,38 @@ def agent(start, join, agent_of, shop) -> Agent:
     found.proxy, found.runtime = proxy, runtime
     undeclared(found, "cancel", shop.cancel)
     return found
+
+
+# Tools that run ahead in other processes
+
+
+@pytest.fixture
+def scene(endpoint, start, join, agent_of) -> Callable[..., Scene]:
+    """scene(*tools, **settings)"""
+    return partial(Scene, endpoint, start, join, agent_of)
+
+
+@pytest.fixture
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where copies of workspaces are kept; the working folder is the workspace."""
+    return prepare(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def tenant() -> Iterator[str]:
+    """An API key of the test's own; what it left in Redis is removed."""
+    name = f"test-{uuid.uuid4().hex}"
+    yield name
+    forget(REDIS, name)
+
+
+@pytest.fixture
+def join_and_share(cleanup: ExitStack, tenant: str) -> Callable[..., Connection]:
+    """The same as `join`, for a process that shares its writes with others of the tenant."""
+
+    def joined(proxy: Any, *tools: Any) -> Connection:
+        runtime = agentspec.connect(proxy.url, tools=tools, api_key=tenant, redis=REDIS, wait_s=5.0)
+        cleanup.callback(runtime.close)
+        return runtime
+
+    return joined

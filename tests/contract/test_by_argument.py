@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import threading
-from functools import partial
 from typing import Any
 
 import pytest
 
 from agentspec import speculate
 from agentspec.calls import ToolCall
-from tests.contract.sandboxed import Scene
 from tests.contract.scripted import Gate, call, calls_end, say
 from tests.contract.support import BOTH_WAYS
 
 pytestmark = BOTH_WAYS
-
-
-@pytest.fixture
-def scene(endpoint, start, join, agent_of):
-    """scene(*tools, **settings)"""
-    return partial(Scene, endpoint, start, join, agent_of)
 
 
 def order(order_id: str) -> set[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ import pytest
 from agentspec.errors import ConfigError
 from agentspec.tools_sandbox.declarations import declare_tools
 from agentspec.tools_sandbox.declare import declared
-from tests.contract.sandboxed import Scene
 from tests.contract.scripted import eventually
 
 SHOP = '''
@@ -64,12 +62,6 @@ def file(tmp_path, shop):
         return declare_tools(path)
 
     return read
-
-
-@pytest.fixture
-def scene(endpoint, start, join, agent_of):
-    """scene(*tools, **settings)"""
-    return partial(Scene, endpoint, start, join, agent_of)
 
 
 BOTH = """

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from functools import partial
 from typing import Any
 
 import pytest
@@ -20,7 +19,7 @@ from agentspec.tools_sandbox.capabilities import missing_tiers
 from agentspec.tools_sandbox.tiers.remote import KEY_VARIABLE
 from tests.contract import importable as tools
 from tests.contract.other_agents import OtherAgent
-from tests.contract.sandboxed import Scene, alive, zygotes
+from tests.contract.sandboxed import alive, zygotes
 from tests.contract.scripted import eventually
 
 pytestmark = pytest.mark.skipif("T1" in missing_tiers(), reason=f"T1: {missing_tiers().get('T1')}")
@@ -30,12 +29,6 @@ pytestmark = pytest.mark.skipif("T1" in missing_tiers(), reason=f"T1: {missing_t
 def _trusted(monkeypatch):
     monkeypatch.setattr(fidelity, "CHECKS", 0)
     monkeypatch.setattr(fidelity, "RECHECKED_SHARE", 0.0)
-
-
-@pytest.fixture
-def scene(endpoint, start, join, agent_of):
-    """scene(*tools, **settings)"""
-    return partial(Scene, endpoint, start, join, agent_of)
 
 
 def no_zygotes(before: set[int]) -> None:

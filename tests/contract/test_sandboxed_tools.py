@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import os
-from functools import partial
 from typing import Any
 
 import pytest
@@ -18,16 +17,10 @@ from agentspec.tools_sandbox import fidelity
 from agentspec.tools_sandbox.capabilities import missing_tiers
 from agentspec.tools_sandbox.declare import declared
 from tests.contract import importable as tools
-from tests.contract.sandboxed import SERVED, Scene, proven
+from tests.contract.sandboxed import SERVED, proven
 from tests.contract.scripted import Gate, asks_for, eventually
 
 pytestmark = pytest.mark.skipif("T1" in missing_tiers(), reason=f"T1: {missing_tiers().get('T1')}")
-
-
-@pytest.fixture
-def scene(endpoint, start, join, agent_of):
-    """scene(*tools, **settings)"""
-    return partial(Scene, endpoint, start, join, agent_of)
 
 
 @pytest.fixture(autouse=True)

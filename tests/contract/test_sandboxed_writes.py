@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,23 +13,14 @@ from agentspec.tools_sandbox import fidelity
 from agentspec.tools_sandbox.capabilities import missing_tiers
 from agentspec.tools_sandbox.declare import declared
 from tests.contract import importable as tools
-from tests.contract.sandboxed import Scene, When, proven
+from tests.contract.sandboxed import When, proven
 from tests.contract.scripted import asks_for, say
-from tests.contract.workspaces import lines, nothing_is_kept, over, prepare
+from tests.contract.workspaces import lines, nothing_is_kept, over
 
-pytestmark = pytest.mark.skipif("T2" in missing_tiers(), reason=f"T2: {missing_tiers().get('T2')}")
-
-
-@pytest.fixture(autouse=True)
-def state(tmp_path, monkeypatch) -> Path:
-    """Where the copies are kept; the working folder is the workspace."""
-    return prepare(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def scene(endpoint, start, join, agent_of):
-    """scene(*tools, **settings)"""
-    return partial(Scene, endpoint, start, join, agent_of)
+pytestmark = [
+    pytest.mark.skipif("T2" in missing_tiers(), reason=f"T2: {missing_tiers().get('T2')}"),
+    pytest.mark.usefixtures("state"),
+]
 
 
 def test_a_write_appears_once_with_its_claim_and_not_before(scene, state):

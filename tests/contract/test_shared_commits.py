@@ -2,52 +2,29 @@
 
 from __future__ import annotations
 
-import uuid
-from functools import partial
-from typing import Any
-
 import pytest
 
-import agentspec
 from agentspec.tools_sandbox.capabilities import missing_tiers
 from agentspec.tools_sandbox.shared import SharedDomains
 from tests.contract import importable as tools
 from tests.contract.other_agents import OtherAgent
-from tests.contract.redis_servers import REDIS, away, forget
+from tests.contract.redis_servers import REDIS, away
 from tests.contract.sandboxed import Scene
-from tests.contract.workspaces import lines, over, prepare
+from tests.contract.workspaces import lines, over
 
 pytestmark = [
     pytest.mark.skipif(away(REDIS), reason=f"no Redis at {REDIS}"),
     pytest.mark.skipif("T2" in missing_tiers(), reason=f"T2: {missing_tiers().get('T2')}"),
+    pytest.mark.usefixtures("state"),
 ]
 
 ORDERS = frozenset({"orders"})
 
 
-@pytest.fixture(autouse=True)
-def _workspace(tmp_path, monkeypatch) -> None:
-    prepare(tmp_path, monkeypatch)
-
-
 @pytest.fixture
-def tenant() -> Any:
-    """An API key of the test's own; what it left in Redis is removed."""
-    name = f"test-{uuid.uuid4().hex}"
-    yield name
-    forget(REDIS, name)
-
-
-@pytest.fixture
-def scene(endpoint, start, agent_of, cleanup, tenant):
-    """scene(*tools): this process shares its writes."""
-
-    def join(proxy: Any, *tools: Any) -> Any:
-        runtime = agentspec.connect(proxy.url, tools=tools, api_key=tenant, redis=REDIS, wait_s=5.0)
-        cleanup.callback(runtime.close)
-        return runtime
-
-    return partial(Scene, endpoint, start, join, agent_of)
+def join(join_and_share):
+    """This process shares its writes."""
+    return join_and_share
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,24 +12,14 @@ from agentspec import speculate
 from agentspec.calls import ToolCall
 from agentspec.tools_sandbox.capabilities import missing_tiers
 from tests.contract import importable as tools
-from tests.contract.sandboxed import Scene
 from tests.contract.scripted import asks_for, call, calls_end, say
 from tests.contract.support import undeclared
-from tests.contract.workspaces import lines, nothing_is_kept, over, prepare
+from tests.contract.workspaces import lines, nothing_is_kept, over
 
-pytestmark = pytest.mark.skipif("T2" in missing_tiers(), reason=f"T2: {missing_tiers().get('T2')}")
-
-
-@pytest.fixture(autouse=True)
-def state(tmp_path, monkeypatch) -> Path:
-    """Where the copies are kept; the working folder is the workspace."""
-    return prepare(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def scene(endpoint, start, join, agent_of):
-    """scene(*tools, **settings)"""
-    return partial(Scene, endpoint, start, join, agent_of)
+pytestmark = [
+    pytest.mark.skipif("T2" in missing_tiers(), reason=f"T2: {missing_tiers().get('T2')}"),
+    pytest.mark.usefixtures("state"),
+]
 
 
 def test_a_second_call_of_the_same_tool_in_the_turn_makes_the_bet_stale(scene, state):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from functools import partial
 from typing import Any
 
 import pytest
@@ -15,12 +14,6 @@ from tests.contract.sandboxed import Scene
 from tests.contract.scripted import Gate, asks_for, call, calls_end, say
 
 READ: dict[str, Any] = {"effect": "read", "stable_for": 30.0}
-
-
-@pytest.fixture
-def scene(endpoint, start, join, agent_of):
-    """scene(*tools, **settings)"""
-    return partial(Scene, endpoint, start, join, agent_of)
 
 
 class Get:
