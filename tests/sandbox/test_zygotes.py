@@ -6,10 +6,14 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from agentspec.errors import ToolRefused
+from agentspec.runs import Order
+from agentspec.sandbox import Sandbox
+from agentspec.tools_sandbox.environment import place_here
 from agentspec.tools_sandbox.kernel import landlock
 from agentspec.tools_sandbox.tiers import frames
 from agentspec.tools_sandbox.tiers.child import Child
@@ -84,3 +88,14 @@ def born(zygote: ZygoteClient) -> Child | None:
         return zygote.spawn(frames.Plan("process", memory_bytes=2**30, landlock=landlock.version()))
     except ToolRefused:
         return None
+
+
+def test_a_run_sees_the_environment_of_its_order_and_not_a_later_one(zygote: ZygoteClient, monkeypatch: Any) -> None:
+    zygote.check(FINE)
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    place = place_here(())
+    order = Order(*FINE, {"value": 1}, "plain", place, Sandbox("process"), 10.0)
+    monkeypatch.setenv("TZ", "America/Lima")
+    job = zygote.job(order)
+    assert job.env is not None
+    assert job.env["TZ"] == "Asia/Tokyo"
