@@ -63,6 +63,18 @@ class Tier(Protocol):
         ...
 
 
+class CommittingTier(Tier, Protocol):
+    """A tier whose runs may change something that is kept apart until their claim."""
+
+    def recover(self, sandbox: Sandbox) -> None:
+        """Before a real call: bring to its end what a crash has left half committed.
+
+        Raises:
+            ToolRefused: it could not be brought to its end.
+        """
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """All that a run in another process sees of this one, read at one moment."""

@@ -6,10 +6,10 @@ import importlib
 import logging
 import threading
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 from agentspec.errors import ToolRefused
-from agentspec.runs import Tier
+from agentspec.runs import CommittingTier, Tier
 from agentspec.sandbox import Isolation, Sandbox
 
 log = logging.getLogger("agentspec.tiers")
@@ -68,8 +68,7 @@ class Tiers:
         Raises:
             ToolRefused: it could not be brought to its end.
         """
-        tier: Any = self.of(sandbox)  # the overlay's, which alone commits
-        tier.recover(sandbox)
+        cast(CommittingTier, self.of(sandbox)).recover(sandbox)
 
     def forget_everything(self) -> None:
         """After a fork: nothing of the parent's runs here."""

@@ -156,6 +156,9 @@ class _Overlay:
     def close(self) -> None:
         """Nothing to end."""
 
+    def recover(self, sandbox: Sandbox) -> None:
+        """Nothing is left half committed."""
+
 
 class _OverlayRun:
     def __init__(self, stage: Stage, work: Work) -> None:
