@@ -32,6 +32,13 @@ class When(Gate):
         return bool(self._condition())
 
 
+def ran_ahead(proxy: Any) -> Gate:
+    """Open once a read that is guessed from now on has run; one that was guessed before may still be about to."""
+    books = proxy.deps.desk.books
+    eventually(lambda: not books._open, "what was guessed before is settled")
+    return When(lambda: any(bet.latency_s is not None for bet in list(books._open.values())))
+
+
 class Scene:
     """A proxy, a runtime, and agents that each have a conversation of their own."""
 

@@ -6,7 +6,7 @@ import copy
 
 import pytest
 
-from tests.contract.sandboxed import When
+from tests.contract.sandboxed import ran_ahead
 from tests.contract.scripted import Gate, asks_for, call, calls_end, event, eventually, say
 from tests.contract.shop import CANCEL, GET, GUESS, SERVED, both
 from tests.contract.support import BOTH_WAYS, Agent, Guesses, plain_client, undeclared
@@ -45,7 +45,7 @@ def test_a_pure_tool_is_served_beside_a_write(endpoint, agent, shop):
 def test_reads_are_served_again_once_the_writes_result_is_in_a_request(endpoint, agent, shop):
     endpoint.answers(asks_for(*CANCEL, id="c0"), asks_for(*GET, after=shop.ran, id="c1"), [event({}, "stop")])
     assert agent.turn() == ["ok"]
-    ran = ran_ahead(agent)
+    ran = ran_ahead(agent.proxy)
     endpoint.script = lambda exchange, number: asks_for(*GET, after=ran, id="c1")
     assert agent.turn() == ["A1 cancelled"]
     assert agent.proxy.claimed()[-1]["outcome"] in SERVED
@@ -72,16 +72,9 @@ def test_a_write_of_another_trajectory_voids_a_read_that_waits_for_its_claim(end
     assert agent.act(calls) == ["A1 cancelled"]
 
 
-def ran_ahead(agent) -> Gate:
-    """Open once a read that is guessed from now on has run; one that was guessed before may still be about to."""
-    books = agent.proxy.deps.desk.books
-    eventually(lambda: not books._open, "what was guessed before is settled")
-    return When(lambda: any(bet.latency_s is not None for bet in list(books._open.values())))
-
-
 def served_again(endpoint, agent, shop) -> bool:
     """Whether another conversation of the process gets its read ahead of time."""
-    ran = ran_ahead(agent)
+    ran = ran_ahead(agent.proxy)
     endpoint.script = lambda exchange, number: asks_for(*GET, after=ran, id="again")
     Agent(agent.client, [shop.get_order], question="another conversation").turn()
     return agent.proxy.claimed()[-1]["outcome"] in SERVED

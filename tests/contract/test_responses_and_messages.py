@@ -10,6 +10,7 @@ import pytest
 from agentspec.calls import ToolCall
 from tests.contract.api_agents import AGENTS, ApiAgent
 from tests.contract.dialects import Item, Made, Text, Thought
+from tests.contract.sandboxed import ran_ahead
 from tests.contract.scripted import Gate, eventually
 from tests.contract.shop import GUESS, SERVED
 from tests.contract.support import Guesses
@@ -71,8 +72,8 @@ def served(agent: Any, count: int = 1) -> bool:
 def served_again(endpoint: Any, agent: Any, shop: Any) -> bool:
     """Whether another conversation of the process gets its read ahead of time."""
     other = type(agent)(agent.url, [shop.get_order], stream=agent.stream)
-    shop.ran = Gate()
-    endpoint.script = lambda exchange, number: other.reply(exchange, number, [Text(), shop.ran, GET])
+    ran = ran_ahead(agent.proxy)
+    endpoint.script = lambda exchange, number: other.reply(exchange, number, [Text(), ran, GET])
     before = len(agent.proxy.claims())
     other.turn()
     return served(agent, before + 1)

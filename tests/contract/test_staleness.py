@@ -9,6 +9,7 @@ import time
 import pytest
 
 from agentspec import speculate
+from tests.contract.sandboxed import ran_ahead
 from tests.contract.scripted import Gate, asks_for, eventually
 from tests.contract.shop import GUESS, SERVED, Shop
 from tests.contract.support import BOTH_WAYS, Guesses
@@ -120,7 +121,7 @@ def test_an_async_write_that_is_cancelled_has_written_all_the_same(endpoint, sta
     calls = agent.think()
     asyncio.run(give_up())
     assert agent.act(calls) == ["A1 half"]
-    shop.ran = Gate()
-    endpoint.script = lambda exchange, number: asks_for("get_order", GUESS.arguments, after=shop.ran, id="c2")
+    ran = ran_ahead(proxy)
+    endpoint.script = lambda exchange, number: asks_for("get_order", GUESS.arguments, after=ran, id="c2")
     assert agent.turn() == ["A1 half"]
     assert proxy.claimed(3)[-1]["outcome"] in SERVED, "a write that was cancelled is over"
