@@ -9,8 +9,9 @@ prefixes. The APIs in `agentspec.wire` read their messages into this one form.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -18,6 +19,9 @@ import msgspec
 from agentspec.calls import ToolCall, canonical_json, parse_arguments
 
 SYSTEM, USER, ASSISTANT, TOOL = "system", "user", "assistant", "tool"
+
+KEPT_CHARS = 256 * 1024
+"""A longer text is kept as its first half and its last half of this: nobody recalls 20 MB of output word by word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,11 @@ class Said:
         made: ids of all calls it makes.
         refers: ids of parts of answers that stand here by reference only.
         answers: ids of the calls whose results it holds.
+        text: what it visibly says, for memory; of a tool's message what stands beside the results.
+        results: the texts of the results, one for each of `answers`.
+        failed: those of `answers` whose result says that it is an error.
+
+    Texts may hold lone surrogates and are cut (`KEPT_CHARS`). They take no part in comparisons: the digest does.
     """
 
     role: str
@@ -39,6 +48,9 @@ class Said:
     made: frozenset[str] = frozenset()
     refers: frozenset[str] = frozenset()
     answers: tuple[str, ...] = ()
+    text: str = field(default="", compare=False, repr=False)
+    results: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    failed: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
 
     @property
     def makes_calls(self) -> bool:
@@ -100,10 +112,62 @@ def content_meaning(content: Any) -> Any:
 def _part(part: Any) -> Any:
     if not isinstance(part, Mapping):
         return part
-    if part.get("type") in ("text", "input_text", "output_text") and isinstance(part.get("text"), str):
-        return part["text"]
+    if (text := _part_text(part)) is not None:
+        return text
     plain = {name: value for name, value in part.items() if name != "cache_control"}
     return {"type": part.get("type"), "hash": meaning_digest(plain).hex()}
+
+
+def _part_text(part: Any) -> str | None:
+    """The text of a text part."""
+    if isinstance(part, str):
+        return part
+    told = part.get("text") if isinstance(part, Mapping) else None
+    return told if isinstance(told, str) and part.get("type") in ("text", "input_text", "output_text") else None
+
+
+def visible_text(content: Any) -> str:
+    """The text of a message's content: all text parts, a line each; nothing for images and reasoning."""
+    parts = content if isinstance(content, list) else [content]
+    return _cut("\n".join(text for part in parts if (text := _part_text(part)) is not None))
+
+
+def spoken_text(role: str, content: Any) -> str:
+    """The visible text where somebody speaks; a tool's message says its text as a result."""
+    return visible_text(content) if role in (SYSTEM, USER, ASSISTANT) else ""
+
+
+def result_text(content: Any) -> str:
+    """The text of a tool's result: its text parts; a JSON value that is no text as compact JSON."""
+    if content is None or _part_text(content) is not None or _are_parts(content):
+        return visible_text(content)
+    return _cut(_compact_json(content))
+
+
+def _are_parts(content: Any) -> bool:
+    """Whether it is content as the APIs know it, of which only the text counts, rather than any other JSON."""
+    if isinstance(content, Mapping):
+        return content.get("type") == "computer_screenshot"
+    return isinstance(content, list) and all(
+        isinstance(part, str) or (isinstance(part, Mapping) and isinstance(part.get("type"), str)) for part in content
+    )
+
+
+def _compact_json(value: Any) -> str:
+    try:
+        return msgspec.json.encode(value).decode()
+    except (TypeError, ValueError, msgspec.MsgspecError, RecursionError):
+        pass
+    try:
+        return json.dumps(value, separators=(",", ":"))
+    except (TypeError, ValueError, RecursionError):
+        return ""
+
+
+def _cut(text: str) -> str:
+    """Its beginning and its end; the line break between them keeps the seam from looking like a word."""
+    half = KEPT_CHARS // 2
+    return text if len(text) <= KEPT_CHARS else f"{text[:half]}\n{text[-half:]}"
 
 
 def call_meaning(name: Any, arguments: Any) -> Any:

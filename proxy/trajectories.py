@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeGuard
 
@@ -71,6 +71,8 @@ class Turn:
     """The whole trajectory up to its answer, where its request need not repeat it."""
     tools: Schemas = field(default_factory=dict)
     """The tools that it offers, where later requests need not repeat them."""
+    about: Mapping[str, str] = field(default_factory=dict)
+    """What it says of those tools."""
     parent: str | None = None
     answer: Answer | None = None
     continued: bool = False
@@ -87,6 +89,7 @@ class Placement:
         dropped: turns whose answers were lost on the way: the one it is a retry of, those that the user interrupted.
         tools: the tools that it offers.
         unsure: it names an answer that failed or is still on its way.
+        about: what is said of its tools, by name.
     """
 
     turn: Turn
@@ -96,6 +99,7 @@ class Placement:
     dropped: tuple[Turn, ...] = ()
     tools: Schemas = field(default_factory=dict)
     unsure: bool = False
+    about: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def ambiguous(self) -> bool:
@@ -126,19 +130,19 @@ class TrajectoryIndex:
         self._drop(lost, only)
         new = said[parents[0].length :] if parents and kept is None else said
         history = _whole(only, new, repeated=kept is None) if only is not None and only.history else said
-        tools = only.tools if only is not None and request.same_tools else request.tools
+        offer = only if only is not None and request.same_tools else request
         turn = Turn(
             new_id(), self._name(tenant, session, parents, retried), whole, len(said), parent=only.id if only else None
         )
         self._enter(turn)
         if request.kept:
-            turn.history, turn.tools = history, tools
+            turn.history, turn.tools, turn.about = history, offer.tools, offer.about
         if request.conversation is not None:
             self.name(turn, tenant, f"conversation {request.conversation}")
         if only is not None:
             only.continued = True
         unsure = named is not None and only is None
-        return Placement(turn, history, new, tuple(parents), tuple(lost), tools, unsure)
+        return Placement(turn, history, new, tuple(parents), tuple(lost), offer.tools, unsure, offer.about)
 
     def name(self, turn: Turn, tenant: str, name: str) -> None:
         """A later request may call this turn by this name."""

@@ -12,7 +12,16 @@ import msgspec
 
 from agentspec.calls import ToolCall, parse_arguments
 from agentspec.events import CallNamed, OtherChoiceCalls, ReasoningDelta, TextDelta, TurnEnd, TurnEvent, Usage
-from agentspec.trajectory import SYSTEM, TOOL, Said, call_meaning, content_meaning, meaning_digest
+from agentspec.trajectory import (
+    SYSTEM,
+    TOOL,
+    Said,
+    call_meaning,
+    content_meaning,
+    meaning_digest,
+    result_text,
+    spoken_text,
+)
 from agentspec.wire.answers import EventStream, OpenCall, dicts, payload_of, usage
 from agentspec.wire.request import NULL, TurnRequest, decode, mapping, message_memo, text_of, tools_memo, unreadable
 
@@ -38,13 +47,15 @@ def read_request(body: bytes) -> TurnRequest:
         msgspec.ValidationError: JSON of another shape; the endpoint should judge it, not we.
     """
     request = decode(_body_decoder, body)
+    tools = _tools(request.tools)
     return TurnRequest(
         api="chat",
         model=request.model,
         said=[said for raw in request.messages for said in _messages(raw)],
-        tools=_tools(request.tools),
+        tools=tools,
         may_call=request.tool_choice != "none",
         stream=bool(request.stream),
+        about=tools.about,
     )
 
 
@@ -52,9 +63,9 @@ def read_message(message: Any) -> list[Said]:
     """What one message says."""
     if not isinstance(message, dict):
         return [unreadable(message)]
-    role = message.get("role")
+    role, content = message.get("role"), message.get("content")
     meaning: dict[str, Any] = {"role": SYSTEM if role == "developer" else role}
-    if text := content_meaning(message.get("content")):
+    if text := content_meaning(content):
         meaning["content"] = text
     if isinstance(message.get("name"), str):
         meaning["name"] = message["name"]
@@ -69,6 +80,8 @@ def read_message(message: Any) -> list[Said]:
             calls=tuple(_calls(raw_calls)),
             made=frozenset(call["id"] for call in raw_calls if isinstance(call.get("id"), str)),
             answers=(str(answered),) if answered else (),
+            text=spoken_text(text_of(meaning["role"]), content),
+            results=(result_text(content),) if answered else (),
         )
     ]
 
@@ -95,7 +108,7 @@ def _read_tool(tool: dict[str, Any]) -> Iterable[tuple[str, Mapping[str, Any]]]:
 
 
 _messages = message_memo(read_message)
-_tools = tools_memo(_read_tool)
+_tools = tools_memo(_read_tool, lambda tool: mapping(tool.get("function")))
 
 
 class ChatStream(EventStream):

@@ -13,7 +13,18 @@ import msgspec
 
 from agentspec.calls import ToolCall
 from agentspec.events import FAILED, AnswerBegan, ReasoningDelta, TextDelta, TurnEnd, TurnEvent
-from agentspec.trajectory import ASSISTANT, SYSTEM, TOOL, Said, call_meaning, content_meaning, meaning_digest
+from agentspec.trajectory import (
+    ASSISTANT,
+    SYSTEM,
+    TOOL,
+    Said,
+    call_meaning,
+    content_meaning,
+    meaning_digest,
+    result_text,
+    spoken_text,
+    visible_text,
+)
 from agentspec.wire.answers import EventStream, OpenCalls, count, dicts, payload_of, usage
 from agentspec.wire.request import NULL, TurnRequest, decode, mapping, message_memo, text_of, tools_memo, unreadable
 
@@ -45,23 +56,26 @@ def read_request(body: bytes) -> TurnRequest:
     request = decode(_body_decoder, body)
     choice, thread = mapping(request.tool_choice), mapping(request.thread)
     previous = text_of(thread.get("previous_message_id")) or None
+    tools = _tools(request.tools)
     return TurnRequest(
         api="messages",
         model=request.model,
         said=[*_system(request.system), *(said for raw in request.messages for said in _messages(raw))],
-        tools=_tools(request.tools),
+        tools=tools,
         may_call=choice.get("type") != "none",
         stream=bool(request.stream),
         previous=previous,
         kept=bool(thread),
         same_tools=previous is not None and request.tools == NULL,
+        about=tools.about,
     )
 
 
 def _system(system: Any) -> list[Said]:
     if isinstance(system, list):
         system = [block for block in system if not text_of(mapping(block).get("text")).startswith(_CHANGES_EACH_TIME)]
-    return [Said(SYSTEM, meaning_digest([SYSTEM, content_meaning(system)]))] if system else []
+    digest = meaning_digest([SYSTEM, content_meaning(system)])
+    return [Said(SYSTEM, digest, text=visible_text(system))] if system else []
 
 
 def read_message(message: Any) -> list[Said]:
@@ -76,20 +90,30 @@ def read_message(message: Any) -> list[Said]:
         return [_result(block, beside if block is results[-1] else []) for block in results]
     if role == ASSISTANT:
         return [_assistant([{"type": "text", "text": content}] if isinstance(content, str) else blocks)]
-    return [Said(role, meaning_digest([role, content_meaning(content)]))]
+    return [Said(role, meaning_digest([role, content_meaning(content)]), text=spoken_text(role, content))]
 
 
 def _result(block: dict[str, Any], beside: list[dict[str, Any]]) -> Said:
     identity = text_of(block.get("tool_use_id"))
-    meaning = [TOOL, content_meaning(block.get("content")), bool(block.get("is_error")), content_meaning(beside)]
-    return Said(TOOL, meaning_digest(meaning), answers=(identity,) if identity else ())
+    content, is_error = block.get("content"), block.get("is_error")
+    meaning = [TOOL, content_meaning(content), bool(is_error), content_meaning(beside)]
+    answers = (identity,) if identity else ()
+    return Said(
+        TOOL,
+        meaning_digest(meaning),
+        answers=answers,
+        text=visible_text(beside),
+        results=(result_text(content),) if answers else (),
+        failed=frozenset(answers) if is_error is True else frozenset(),
+    )
 
 
 def _assistant(blocks: list[dict[str, Any]]) -> Said:
     uses = [block for block in blocks if block.get("type") == "tool_use"]
     rest = [block for block in blocks if text_of(block.get("type")) not in _NOT_CONTENT]
     meaning = [ASSISTANT, content_meaning(rest), [call_meaning(use.get("name"), use.get("input")) for use in uses]]
-    return Said(ASSISTANT, meaning_digest(meaning), tuple(_calls(uses)), frozenset(_ids(uses)))
+    calls, made = tuple(_calls(uses)), frozenset(_ids(uses))
+    return Said(ASSISTANT, meaning_digest(meaning), calls, made, text=visible_text(rest))
 
 
 def _calls(uses: list[dict[str, Any]]) -> Iterable[ToolCall]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -42,6 +43,7 @@ class TurnRequest:
         background: whether the endpoint answers later, to another request.
         kept: whether the endpoint keeps the answer, so that later requests need not repeat it.
         same_tools: whether it leaves its tools out because the endpoint knows them from before.
+        about: what it says of its tools, by name; shared between turns like `tools`.
     """
 
     api: str
@@ -55,6 +57,7 @@ class TurnRequest:
     background: bool = False
     kept: bool = False
     same_tools: bool = False
+    about: Mapping[str, str] = field(default_factory=dict)
 
 
 def decode(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
@@ -134,27 +137,46 @@ class Memo(Generic[R]):
 
 
 _ENTRY_BYTES = 600
-"""About what a remembered message costs without its calls."""
+"""About what a remembered message costs without its calls and its texts."""
 
 
 def message_memo(read: Callable[[Any], Sequence[Said]]) -> Memo[tuple[Said, ...]]:
-    """Remembers what messages say; only those with calls hold on to what they were read from."""
+    """Remembers what messages say: their texts, cut; only those with calls hold on to all that they were read from."""
 
     def weight_bytes(said: tuple[Said, ...], raw_bytes: int) -> int:
-        texts = (text for one in said for text in (one.role, *one.made, *one.refers, *one.answers))
-        return _ENTRY_BYTES + 4 * sum(map(len, texts)) + (4 * raw_bytes if any(one.calls for one in said) else 0)
+        names = (name for one in said for name in (one.role, *one.made, *one.refers, *one.answers))
+        texts_bytes = sum(sys.getsizeof(text) for one in said for text in (one.text, *one.results))
+        calls_bytes = 4 * raw_bytes if any(one.calls for one in said) else 0
+        return _ENTRY_BYTES + 4 * sum(map(len, names)) + texts_bytes + calls_bytes
 
     return Memo(lambda value: tuple(read(value)), weight_bytes, 64 * 2**20)
 
 
-def tools_memo(read: Callable[[dict[str, Any]], Iterable[tuple[str, Mapping[str, Any]]]]) -> Memo[Schemas]:
-    """Remembers the schemas of a request's tools."""
+class Offered(dict[str, Mapping[str, Any]]):
+    """The schemas of a request's tools by name, and in `about` what is said of those that are described."""
 
-    def schemas(value: Any) -> Schemas:
-        listed = value if isinstance(value, list) else []
-        return {name: schema for tool in listed if isinstance(tool, dict) for name, schema in read(tool)}
+    __slots__ = ("about",)
 
-    return Memo(schemas, lambda _, raw_bytes: _ENTRY_BYTES + 4 * raw_bytes, 64 * 2**20)
+    def __init__(self) -> None:
+        super().__init__()
+        self.about: dict[str, str] = {}
+
+
+def tools_memo(
+    read: Callable[[dict[str, Any]], Iterable[tuple[str, Mapping[str, Any]]]],
+    described: Callable[[dict[str, Any]], dict[str, Any]] = lambda tool: tool,
+) -> Memo[Offered]:
+    """Remembers the schemas of a request's tools; `described`: the part of a tool that holds its description."""
+
+    def offered(value: Any) -> Offered:
+        found, about = Offered(), dict[str, str]()
+        for tool in value if isinstance(value, list) else ():
+            for name, schema in read(tool) if isinstance(tool, dict) else ():
+                found[name], about[name] = schema, text_of(described(tool).get("description"))
+        found.about = {name: text for name, text in about.items() if text}
+        return found
+
+    return Memo(offered, lambda _, raw_bytes: _ENTRY_BYTES + 4 * raw_bytes, 64 * 2**20)
 
 
 def unreadable(value: Any) -> Said:

@@ -22,7 +22,19 @@ from agentspec.events import (
     TurnEnd,
     TurnEvent,
 )
-from agentspec.trajectory import ASSISTANT, SYSTEM, TOOL, USER, Said, call_meaning, content_meaning, meaning_digest
+from agentspec.trajectory import (
+    ASSISTANT,
+    SYSTEM,
+    TOOL,
+    USER,
+    Said,
+    call_meaning,
+    content_meaning,
+    meaning_digest,
+    result_text,
+    spoken_text,
+    visible_text,
+)
 from agentspec.wire.answers import EventStream, OpenCalls, dicts, payload_of, usage
 from agentspec.wire.request import NULL, TurnRequest, decode, mapping, message_memo, text_of, tools_memo, unreadable
 
@@ -34,7 +46,7 @@ _CALLS = _OTHER_CALLS | {"function_call", "custom_tool_call"}
 class _Body(msgspec.Struct):
     model: str = ""
     input: msgspec.Raw = NULL
-    instructions: Any = None
+    instructions: msgspec.Raw = NULL
     tools: msgspec.Raw = NULL
     tool_choice: Any = None
     stream: bool | None = False
@@ -56,23 +68,25 @@ def read_request(body: bytes) -> TurnRequest:
         msgspec.ValidationError: JSON of another shape; the endpoint should judge it, not we.
     """
     request = decode(_body_decoder, body)
-    conversation = request.conversation
+    conversation, tools = request.conversation, _tools(request.tools)
     return TurnRequest(
         api="responses",
         model=request.model,
-        said=[*_instructions(request.instructions), *_input(request.input)],
-        tools=_tools(request.tools),
+        said=[*_system(request.instructions), *_input(request.input)],
+        tools=tools,
         may_call=request.tool_choice != "none",
         stream=bool(request.stream),
         previous=request.previous_response_id or None,
         conversation=text_of(conversation.get("id") if isinstance(conversation, dict) else conversation) or None,
         background=bool(request.background),
         kept=request.store is not False,
+        about=tools.about,
     )
 
 
 def _instructions(instructions: Any) -> list[Said]:
-    return [Said(SYSTEM, meaning_digest([SYSTEM, content_meaning(instructions)]))] if instructions else []
+    digest = meaning_digest([SYSTEM, content_meaning(instructions)])
+    return [Said(SYSTEM, digest, text=visible_text(instructions))] if instructions else []
 
 
 def _input(raw: msgspec.Raw) -> list[Said]:
@@ -102,13 +116,14 @@ def _other(item: dict[str, Any], kind: str) -> Said:
     answered = text_of(item.get("call_id")) or text_of(item.get("id"))  # a local shell's output has only the latter
     if answered and kind.endswith("_output"):
         meaning = ["output", kind, content_meaning(item.get("output"))]
-        return Said(TOOL, meaning_digest(meaning), answers=(answered,))
+        return Said(TOOL, meaning_digest(meaning), answers=(answered,), results=(result_text(item.get("output")),))
     return Said(ASSISTANT, meaning_digest({k: v for k, v in item.items() if k not in ("id", "status")}))
 
 
 def _message(item: dict[str, Any]) -> Said:
     role = SYSTEM if item.get("role") == "developer" else text_of(item.get("role"))
-    return Said(role, meaning_digest([role, content_meaning(item.get("content"))]))
+    content = item.get("content")
+    return Said(role, meaning_digest([role, content_meaning(content)]), text=spoken_text(role, content))
 
 
 def _call(item: dict[str, Any], kind: str) -> Said:
@@ -134,6 +149,7 @@ def _read_tool(tool: dict[str, Any]) -> Iterable[tuple[str, Mapping[str, Any]]]:
         yield tool["name"], mapping(tool.get("parameters"))
 
 
+_system = message_memo(_instructions)
 _items = message_memo(read_item)
 _tools = tools_memo(_read_tool)
 
