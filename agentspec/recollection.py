@@ -49,10 +49,17 @@ class Recalled:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """`no_call`: probability that the agent calls nothing (more) in this answer. Candidates: likeliest first."""
+    """What is likely to come next.
+
+    Attributes:
+        no_call: probability that the agent calls nothing (more) in this answer.
+        candidates: whole calls, likeliest first.
+        names: tools with their probabilities given that one is called, likeliest first.
+    """
 
     no_call: float
     candidates: tuple[Recalled, ...] = ()
+    names: tuple[tuple[str, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,4 +82,16 @@ class Recollection(Protocol):
 
     def learn(self, past: Past) -> None:
         """Take in a trajectory. One that was learnt before is learnt only from where it has grown."""
+        ...
+
+
+class Memories(Protocol):
+    """The memories of all tenants. Callers must not be in a hurry: to ask may mean to make one first."""
+
+    def of(self, tenant: str) -> Recollection:
+        """The tenant's memory as it is now. Ask each time: after something was forgotten it is another one."""
+        ...
+
+    def learnt(self, tenant: str, past: Past) -> None:
+        """Have a trajectory learnt and kept, soon."""
         ...
