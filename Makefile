@@ -37,7 +37,7 @@ format: setup
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# every benchmark that needs no recordings; with DATA=FILE (or a folder of them) also their replay
+# every benchmark that needs no recordings; with DATA=FILE (or a folder of them) also their replay and their hits
 bench: setup
 	$(BIN)/agentspec models fetch coder05
 	$(BIN)/agentspec demo --repeats 2
@@ -47,8 +47,9 @@ bench: setup
 	$(BIN)/agentspec bench mcp
 ifneq ($(DATA),)
 	$(BIN)/agentspec bench replay --data $(DATA)
+	$(BIN)/agentspec bench hits --data $(DATA)
 else
-	@echo "bench replay needs recordings: make bench DATA=FILE"
+	@echo "bench replay and bench hits need recordings: make bench DATA=FILE"
 endif
 
 # the reference of the command line, written from the program itself; and the examples in the docstrings, checked

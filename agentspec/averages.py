@@ -65,6 +65,24 @@ class Quantile:
         return ordered[max(0, min(len(ordered) - 1, math.ceil(q * len(ordered)) - 1))]
 
 
+@dataclass(slots=True)
+class Trust:
+    """What a calibrated predictor's probabilities are worth: how much of what they promised came; no more than all."""
+
+    right: Mean = field(default_factory=lambda: Mean(prior=0.5, weight=4.0, memory=200.0))
+    promised: Mean = field(default_factory=lambda: Mean(prior=0.5, weight=4.0, memory=200.0))
+
+    def add(self, probability: float, right: bool) -> None:
+        """A guess of this probability was right or wrong."""
+        self.promised.add(probability)
+        self.right.add(float(right))
+
+    @property
+    def value(self) -> float:
+        """What a probability of its is to be multiplied by."""
+        return min(1.0, self.right.value / self.promised.value) if self.promised.value else 1.0
+
+
 class Averages:
     """All that has been measured so far in one process, by the keys that the gate asks for.
 
@@ -77,6 +95,7 @@ class Averages:
         self._probe: defaultdict[Hashable, Mean] = defaultdict(lambda: Mean(prior=0.5, weight=0.5))
         self._hits: defaultdict[Hashable, Mean] = defaultdict(lambda: Mean(prior=0.6, weight=2.0))
         self._again: defaultdict[Hashable, Mean] = defaultdict(lambda: Mean(prior=0.2, weight=2.0))
+        self._trust: defaultdict[Hashable, Trust] = defaultdict(Trust)
         self._calls: defaultdict[Hashable, Mean] = defaultdict(lambda: Mean(prior=0.8, weight=1.0))
 
     def tool_latency(self, tool: str, fingerprint: str) -> Mean:
@@ -98,6 +117,10 @@ class Averages:
     def again_rate(self, predictor: str, tool: str) -> Mean:
         """The same for guesses of a call that was made already since the user spoke: agents seldom repeat one."""
         return self._again[predictor, tool]
+
+    def trust(self, predictor: str) -> Trust:
+        """What the probabilities of a predictor are worth that says they are ones."""
+        return self._trust[predictor]
 
     def call_rate(self, tenant: str, model: str, depth: int) -> Mean:
         """Share of turns that call a tool at all, by how many calls came since the user spoke."""

@@ -38,6 +38,13 @@ class Engine(StrEnum):
         return self in (Engine.OPENAI, Engine.ANTHROPIC)
 
 
+class MemoryScope(StrEnum):
+    """Within what argument values are recalled: an end user (by default a trajectory), or all of a tenant."""
+
+    HEADER = "header"
+    TENANT = "tenant"
+
+
 def endpoint_url(value: str) -> str:
     """An endpoint's base URL without the slash at its end.
 
@@ -71,10 +78,19 @@ def header_text(value: SecretStr | None) -> SecretStr | None:
     return SecretStr(key) if key else None
 
 
+def state_folder() -> Path:
+    """Where this user's proxies keep what outlives them."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "agentspec"
+
+
 def default_database() -> str:
     """SQLite in the user's state folder."""
-    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return f"sqlite:///{Path(state) / 'agentspec' / 'ledger.sqlite3'}"
+    return f"sqlite:///{state_folder() / 'ledger.sqlite3'}"
+
+
+def default_memory_database() -> str:
+    """SQLite beside the ledger."""
+    return f"sqlite:///{state_folder() / 'memory.sqlite3'}"
 
 
 class UpstreamSettings(BaseModel):
@@ -158,7 +174,15 @@ class Settings(BaseSettings):
     price_output_usd_per_mtok: float = Field(
         0.0, ge=0, description="hosted endpoints: price of a million output tokens"
     )
-    last_calls: bool = Field(True, description="predict the most frequent call after the last one")
+    memory: bool = Field(True, description="predict from what happened before, and learn from what happens")
+    memory_database: str = Field(
+        default_factory=default_memory_database, description="SQLAlchemy URL of memory; empty: nothing is kept on disk"
+    )
+    memory_idle_s: float = Field(30.0, gt=0, description="a trajectory is learnt when it has been quiet for so long")
+    memory_scope: MemoryScope = Field(
+        MemoryScope.HEADER, description="values are recalled within: header (x-agentspec-scope) | tenant"
+    )
+    memory_trajectories: int = Field(20_000, gt=0, description="trajectories that are kept of each tenant, the newest")
     max_runs_per_turn: int = Field(4, ge=0, description="runs ahead that one turn may have")
     miss_cost_share: float = Field(0.15, ge=0, description="what a discarded run costs, as a share of its latency")
     bet_limit_s: float = Field(120.0, gt=0, description="seconds that an unclaimed result is kept")

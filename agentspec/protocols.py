@@ -15,7 +15,7 @@ from agentspec.calls import ToolCall
 from agentspec.config import Engine
 from agentspec.effects import ToolSpec
 from agentspec.trajectory import Said
-from agentspec.wire.request import TurnRequest
+from agentspec.wire.request import Schemas, TurnRequest
 
 Headers = Sequence[tuple[bytes, bytes]]
 """HTTP headers as they go over the wire: names in lower case, in order, repeated where repeated."""
@@ -25,7 +25,9 @@ Headers = Sequence[tuple[bytes, bytes]]
 class Prediction:
     """A call guessed with a confidence, and what the guess cost.
 
-    `name_confidence` and `argument_confidence` are probabilities in 0..1; the predictor's own, not yet calibrated.
+    `name_confidence` and `argument_confidence` are probabilities in 0..1, the predictor's own. `calibrated`: they have
+    been held against what came, so that three guesses of 0.3 are as good as one of 0.9; else they only say which guess
+    is the better one, and the gate goes by how often such guesses were right.
     """
 
     call: ToolCall
@@ -34,6 +36,7 @@ class Prediction:
     argument_confidence: float
     cost_s: float = 0.0
     tokens: int = 0
+    calibrated: bool = False
 
     @property
     def confidence(self) -> float:
@@ -71,9 +74,14 @@ class LiveTurn(Protocol):
     id: str
     trajectory: str
     scope: str
+    """Within it argument values are recalled: the end user's, by default the trajectory."""
     tenant: str
     tools: Mapping[str, ToolSpec]
     """Declared tools that may run ahead, by the name the request uses."""
+    offered: Schemas
+    """All function tools that the agent may call."""
+    calls: list[ToolCall]
+    """The calls that the answer has made so far."""
 
     @property
     def said(self) -> str:
@@ -96,6 +104,10 @@ class LiveTurn(Protocol):
 
     async def grown(self, chars: int) -> bool:
         """Wait until `chars` of text or reasoning are there; False when the answer ended or reached a call first."""
+        ...
+
+    async def called(self, more_than: int) -> bool:
+        """Wait until the answer has made more calls than so many; False when it ended first."""
         ...
 
 
@@ -197,25 +209,4 @@ class Ledger(Protocol):
 
     async def close(self) -> None:
         """Write what is queued."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A next call that memory holds likely, with its share of what followed before."""
-
-    call: ToolCall
-    probability: float
-    support: int
-
-
-class NextCalls(Protocol):
-    """What memory knows about the call that comes next."""
-
-    def candidates(self, scope: str, history: Sequence[ToolCall]) -> list[Candidate]:
-        """Likely next calls after `history`, likeliest first; empty for no guess."""
-        ...
-
-    def learn(self, scope: str, history: Sequence[ToolCall], call: ToolCall | None) -> None:
-        """After `history` came this call (None: the agent spoke instead)."""
         ...

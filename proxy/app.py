@@ -47,7 +47,7 @@ class App:
     def __init__(self, deps: Deps, close: Callable[[], Awaitable[None]]) -> None:
         self._deps = deps
         self._close = close
-        self._sweeper: asyncio.Task[None] | None = None
+        self._beside: list[asyncio.Task[None]] = []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
@@ -100,8 +100,9 @@ class App:
         await answer(endpoint.upstream, onward, _client(scope, receive, send, api_near(path)))
 
     def _status(self) -> dict[str, object]:
-        books = self._deps.desk.books
-        return {"outcomes": books.counts, "faults": books.faults, "runtimes": len(self._deps.runtimes)}
+        desk = self._deps.desk
+        books, memory = desk.books, {} if desk.learner is None else {"memory": desk.learner.counts()}
+        return {"outcomes": books.counts, "faults": books.faults, "runtimes": len(self._deps.runtimes), **memory}
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] == channel.PATH:
@@ -123,12 +124,14 @@ class App:
 
     async def start(self) -> None:
         """Begin what goes on beside the requests."""
-        self._sweeper = asyncio.create_task(self._sweep())
+        self._beside = [asyncio.create_task(self._sweep())]
+        if (learner := self._deps.desk.learner) is not None:
+            self._beside.append(asyncio.create_task(learner.run()))
 
     async def stop(self) -> None:
-        """End it, and let go of endpoints and ledger."""
-        if self._sweeper is not None:
-            self._sweeper.cancel()
+        """End it, and let go of endpoints, memory and ledger."""
+        for task in self._beside:
+            task.cancel()
         for link in self._deps.runtimes.all():
             self._deps.desk.books.link_lost(link)
         await self._close()

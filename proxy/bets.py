@@ -89,15 +89,21 @@ class TurnBets:
             return Verdict(False, 1.0, 0.0, "the egress budget of this hour is spent")
         if spec.depends_on and link.writing():
             return Verdict(False, 1.0, 0.0, "a call that may write is going on")
-        hits = 1.0 if prediction.predictor == EAGER else self._record(prediction).value
         question = Question(
-            confidence=prediction.confidence * hits,
+            confidence=prediction.confidence * self._trust(prediction),
             tool_latency_s=self._desk.averages.tool_latency(spec.name, spec.fingerprint).value,
             runway_s=self._desk.runway_s(self._turn),
             egress=spec.egress,
             runs_so_far=sum(bet.verdict.go for bet in self._bets),
         )
         return worth_running(question, self._desk.policy)
+
+    def _trust(self, prediction: Prediction) -> float:
+        if prediction.predictor == EAGER:
+            return 1.0
+        if prediction.calibrated:
+            return self._desk.averages.trust(prediction.predictor).value
+        return self._record(prediction).value
 
     def _record(self, prediction: Prediction) -> Mean:
         """How often such guesses were right. A call that was made since the user spoke has a record of its own."""
@@ -214,20 +220,20 @@ class TurnBets:
         self._write_turn("the client left" if gone else note)
         if self._speculation and not self._turn.broken and self._turn.status == 200:
             self._learn()
+            if self._desk.learner is not None:
+                self._desk.learner.over(self._turn)
 
     def _learn(self) -> None:
         turn, averages = self._turn, self._desk.averages
-        history = calls_in(turn.history)
-        for call in turn.calls:
-            self._desk.memory.learn(turn.scope, history, call)
-            history = [*history, call]
-        if not turn.calls:
-            self._desk.memory.learn(turn.scope, history, None)
         called = averages.call_rate(turn.tenant, turn.request.model, depth(turn.history))
         called.add(1.0 if turn.calls else 0.0)
+        for bet in self._bets:
+            if bet.prediction.calibrated:
+                trust = averages.trust(bet.prediction.predictor)
+                trust.add(bet.prediction.confidence, any(bet.fits(call) for call in turn.calls))
         latest = {(bet.prediction.predictor, bet.prediction.call.name): bet for bet in self._bets}
         for bet in latest.values():
-            if bet.prediction.predictor == EAGER:
+            if bet.prediction.predictor == EAGER or bet.prediction.calibrated:
                 continue
             right = 1.0 if any(bet.fits(call) for call in turn.calls) else 0.0
             self._record(bet.prediction).add(right)

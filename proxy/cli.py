@@ -17,6 +17,7 @@ from agentspec import __version__
 from agentspec.config import ENV_PREFIX, Engine, Settings, load, sources
 from agentspec.errors import ConfigError
 from agentspec.proxy.cli_bench import AsJson, bench_app, needs_mcp
+from agentspec.proxy.cli_memory import memory_app
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Makes tool-using agents faster, the same otherwise."
@@ -28,6 +29,7 @@ app.add_typer(config_app, name="config")
 app.add_typer(keys_app, name="keys")
 app.add_typer(models_app, name="models")
 app.add_typer(bench_app, name="bench")
+app.add_typer(memory_app, name="memory")
 
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
 
@@ -66,6 +68,10 @@ def serve(  # noqa: PLR0913  (each is a flag)
     probe_money_cap_usd: Annotated[
         float | None, typer.Option(help="hosted endpoints: a day's money for probes")
     ] = None,
+    memory: Annotated[bool | None, typer.Option(help="predict from what happened before, and learn")] = None,
+    memory_database: Annotated[
+        str | None, typer.Option(help="SQLAlchemy URL of memory; empty: nothing is kept on disk")
+    ] = None,
     workers: Annotated[int | None, typer.Option(help="processes; only 1 for now")] = None,
     config: ConfigFile = None,
 ) -> None:
@@ -87,7 +93,7 @@ def config_show(config: ConfigFile = None) -> None:
         table.add_column(name, overflow="fold")
     for name, field in Settings.model_fields.items():
         value = getattr(settings, name)
-        shown = "" if value is None else without_password(value) if name == "database" else str(value)
+        shown = "" if value is None else without_password(value) if name.endswith("database") else str(value)
         table.add_row(name, Text(shown), origin[name], field.description or "")
     console.print(table)
     console.print(f"\nflags over environment ({ENV_PREFIX}NAME) over file (agentspec.toml) over default", style="dim")

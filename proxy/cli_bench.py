@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +16,13 @@ from agentspec.errors import ConfigError
 bench_app = typer.Typer(no_args_is_help=True, help="Benchmarks; --json prints machine-readable figures.")
 
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON object")]
+
+
+class Order(StrEnum):
+    """How recorded trajectories follow each other."""
+
+    FILE = "file"
+    SHUFFLE = "shuffle"
 
 
 def needs_mcp() -> None:
@@ -38,6 +47,27 @@ def bench_replay(
 
     progress = Console(stderr=True, highlight=False)
     print_report(run(data, quick, progress=progress.print), as_json=as_json)
+
+
+@bench_app.command("hits")
+def bench_hits(  # noqa: PLR0913  (each is a flag)
+    data: Annotated[list[Path], typer.Option(help="recorded trajectories: a file or a folder; may be repeated")],
+    order: Annotated[Order, typer.Option(help="as recorded, or shuffled, always the same way")] = Order.FILE,
+    quick: Annotated[bool, typer.Option(help="the first trajectories of each file, within a minute")] = False,
+    ablation: Annotated[bool, typer.Option(help="also without each part of memory: as many passes more")] = False,
+    jobs: Annotated[int | None, typer.Option(help="processes (default: one for each core)", min=1)] = None,
+    plot: Annotated[Path | None, typer.Option(help="write growth and calibration as a picture")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """How often memory knows the next tool call, on recordings that it learns from one after another."""
+    from agentspec.proxy.bench.figures import print_report
+    from agentspec.proxy.bench.hits.bench import run
+    from agentspec.proxy.bench.hits.subject import build
+
+    told = Console(stderr=True, highlight=False) if sys.stderr.isatty() or not as_json else None
+    shuffled = order is Order.SHUFFLE
+    report = run(data, build, quick, shuffled=shuffled, ablation=ablation, jobs=jobs, plot_file=plot, console=told)
+    print_report(report, as_json=as_json)
 
 
 @bench_app.command("wire")

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from agentspec.averages import Averages
 from agentspec.gate import Bet as Question
 from agentspec.gate import Policy, worth_probing
-from agentspec.protocols import Ledger, LiveTurn, NextCalls, ProbeRecord, Speculator
+from agentspec.protocols import Ledger, LiveTurn, ProbeRecord, Speculator
 from agentspec.proxy.books import Books
+from agentspec.proxy.learning import Learner
 from agentspec.trajectory import depth
 
 log = logging.getLogger("agentspec.bets")
@@ -27,10 +28,11 @@ class Desk:
     averages: Averages
     policy: Policy
     ledger: Ledger
-    memory: NextCalls
     speculators: Sequence[Speculator]
     write_window_s: float
     tools_off: frozenset[str] = frozenset()
+    learner: Learner | None = None
+    """Who tells memory; None where nothing is learnt."""
     _logged: set[str] = field(default_factory=set)
 
     def fault(self, who: str, error: BaseException) -> None:

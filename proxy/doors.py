@@ -11,10 +11,10 @@ from agentspec.config import Settings
 from agentspec.errors import ConfigError, RequestError
 from agentspec.protocols import Headers
 from agentspec.proxy.asgi import Head, head_of, told
+from agentspec.proxy.tenant_secret import tenant_secret
 
 KEY_PREFIX = "ask-"
 _KEY_HEADERS = (b"authorization", b"x-api-key")
-_TENANT_SECRET = secrets.token_bytes(16)
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
@@ -22,6 +22,7 @@ class Doors:
     """Checks a request before anything is done for it. Keys are compared in constant time, as hashes."""
 
     def __init__(self, settings: Settings) -> None:
+        self._secret = tenant_secret(settings)
         self._keys = [(key.tenant, bytes.fromhex(key.sha256)) for key in settings.keys]
         self._names = frozenset(name.lower() for name in settings.allowed_hosts)
         self._origins = frozenset(origin.lower().rstrip("/") for origin in settings.allowed_origins)
@@ -74,7 +75,7 @@ class Doors:
         shown = [value for name in _KEY_HEADERS if (value := told(head, name)) is not None]
         if not self._keys:
             text = _bare((shown or [""])[0]).encode("utf-8", "replace")  # a key is one, whatever header it comes in
-            return hashlib.blake2b(text, key=_TENANT_SECRET, digest_size=12).hexdigest()
+            return hashlib.blake2b(text, key=self._secret, digest_size=12).hexdigest()
         presented = [hash_of(_bare(value)) for value in shown]
         known = [tenant for tenant, key in self._keys for one in presented if hmac.compare_digest(key, one)]
         if not known:

@@ -27,7 +27,7 @@ from agentspec.protocols import Headers, Upstream
 from agentspec.proxy.asgi import header
 from agentspec.trajectory import Said
 from agentspec.wire.apis import WireApi
-from agentspec.wire.request import TurnRequest
+from agentspec.wire.request import Schemas, TurnRequest
 
 
 @dataclass(slots=True, eq=False)
@@ -47,6 +47,9 @@ class Live:
     scope: str
     tenant: str
     tools: Mapping[str, ToolSpec] = field(default_factory=dict)
+    offered: Schemas = field(default_factory=dict)
+    ambiguous: bool = False
+    """Which trajectory it belongs to is not known."""
     name_answer: Callable[[str], None] = lambda identity: None
     """Told the id under which the endpoint keeps the answer."""
     began_s: float = field(default_factory=time.monotonic)
@@ -71,6 +74,7 @@ class Live:
     _reasoned: list[str] = field(default_factory=list)
     _length: int = 0
     _waiting: list[tuple[int, asyncio.Future[bool]]] = field(default_factory=list)
+    _waiting_for_calls: list[tuple[int, asyncio.Future[bool]]] = field(default_factory=list)
 
     @property
     def said(self) -> str:
@@ -106,6 +110,13 @@ class Live:
         self._waiting.append((chars, waiter))
         return await waiter
 
+    async def called(self, more_than: int) -> bool:
+        if len(self.calls) > more_than or self.ended:
+            return len(self.calls) > more_than
+        waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._waiting_for_calls.append((more_than, waiter))
+        return await waiter
+
     def take(self, event: TurnEvent) -> None:
         """Note what the answer said."""
         if isinstance(event, (TextDelta, ReasoningDelta)):
@@ -127,7 +138,7 @@ class Live:
         elif isinstance(event, TurnEnd):
             self.ended = True
             self.broken = self.broken or event.reason == FAILED
-        if self._waiting:
+        if self._waiting or self._waiting_for_calls:
             self._wake()
 
     def end(self) -> None:
@@ -146,6 +157,12 @@ class Live:
                 self._waiting.remove(entry)
                 if not waiter.done():
                     waiter.set_result(not over)
+        for entry in list(self._waiting_for_calls):
+            count, waiter = entry
+            if self.ended or len(self.calls) > count:
+                self._waiting_for_calls.remove(entry)
+                if not waiter.done():
+                    waiter.set_result(len(self.calls) > count)
 
 
 _MAX_HELD_BYTES = 64 * 2**20

@@ -44,7 +44,8 @@ def serve(settings: Settings) -> None:
 
 def _favour_the_relay() -> None:
     """What is here now stays: the collector need not look at it again, nor at everything new so often. And whoever
-    else holds the interpreter (the ledger's thread) gives it back within a fraction of what a chunk may be late.
+    else holds the interpreter (memory's threads, the ledger's) gives it back within a fraction of what a chunk may be
+    late.
     """
     sys.setswitchinterval(_SWITCH_S)
     gc.collect()

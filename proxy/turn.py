@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from agentspec.config import Settings
+from agentspec.config import MemoryScope, Settings
 from agentspec.effects import ToolSpec
 from agentspec.errors import RequestError
 from agentspec.ids import new_id
@@ -168,7 +168,7 @@ def _begin(incoming: Incoming, request: TurnRequest, deps: Deps) -> _Begun:
     link = deps.runtimes.for_request(incoming.caller.runtime, tenant, placement.tools)
     if link is not None:
         link.learn_names(placement.tools)
-    _go_on(placement, deps, link)
+    _go_on(placement, deps, link, tenant)
     live = Live(
         request=request,
         history=placement.history,
@@ -180,9 +180,11 @@ def _begin(incoming: Incoming, request: TurnRequest, deps: Deps) -> _Begun:
         body=incoming.body,
         id=entry.id,
         trajectory=entry.trajectory,
-        scope=f"{tenant}|{told(head, b'x-agentspec-scope') or entry.trajectory}",
+        scope=_memory_scope(head, deps.settings.memory_scope) or entry.trajectory,
         tenant=tenant,
         tools=_may_run_ahead(placement, deps, link, tenant),
+        offered=placement.tools,
+        ambiguous=placement.ambiguous,
         name_answer=lambda identity: deps.index.name(entry, tenant, answer_name(identity)),
     )
     entry.answer = live
@@ -191,13 +193,24 @@ def _begin(incoming: Incoming, request: TurnRequest, deps: Deps) -> _Begun:
     return _Begun(live, entry, bets)
 
 
+def _memory_scope(head: Head, kind: MemoryScope) -> str:
+    """Within what values are recalled; "" for the trajectory alone."""
+    if kind is MemoryScope.TENANT:
+        return "tenant"
+    told_bytes = head.get(b"x-agentspec-scope", b"").strip()
+    try:
+        return told_bytes.decode()
+    except UnicodeDecodeError:
+        return told_bytes.decode("latin-1")
+
+
 def _may_run_ahead(placement: Placement, deps: Deps, link: RuntimeLink | None, tenant: str) -> Mapping[str, ToolSpec]:
     if link is None or placement.ambiguous or not deps.runtimes.runs_ahead_for(link, tenant):
         return {}
     return link.may_run_ahead(placement.tools)
 
 
-def _go_on(placement: Placement, deps: Deps, link: RuntimeLink | None) -> None:
+def _go_on(placement: Placement, deps: Deps, link: RuntimeLink | None, tenant: str) -> None:
     """The trajectory has gone on: close the windows of writes whose results are here, drop what was not claimed."""
     if link is not None:
         writing = [parent for parent in placement.parents if link.writing_in(parent.id)]
@@ -212,6 +225,8 @@ def _go_on(placement: Placement, deps: Deps, link: RuntimeLink | None) -> None:
     for turn in placement.dropped:  # its answer was lost on the way: nobody acts on it
         if isinstance(turn.answer, Live):
             turn.answer.dropped = True
+        if deps.desk.learner is not None:
+            deps.desk.learner.take_back(tenant, turn.trajectory, turn.id)
         if link is not None:
             link.close_windows(turn.id, None)
         deps.desk.books.next_request(turn.id)

@@ -1,6 +1,7 @@
-"""For every test: what the ones before have left is not gone through again at each collection of garbage.
+"""For every test: nothing is kept in the developer's own folders, and garbage is collected without a long stop.
 
-After thousands of tests a full collection stops the process for longer than a claim waits for its grant.
+What the tests before have left is not gone through again: after thousands of tests a full collection stops the process
+for longer than a claim waits for its grant.
 """
 
 from __future__ import annotations
@@ -16,3 +17,10 @@ def _old_objects_are_left_alone() -> Iterator[None]:
     gc.collect()
     gc.freeze()
     yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _state_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield

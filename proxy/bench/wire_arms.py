@@ -174,7 +174,7 @@ def proxy(folder: Path, core: int, upstream_port: int, *, speculation: bool) -> 
     """agentspec before the endpoint, with a ledger of its own."""
     name, port = ON if speculation else OFF, free_port()
     command = [sys.executable, "-m", "agentspec.proxy", "serve", "--upstream", f"http://127.0.0.1:{upstream_port}/v1"]
-    command += ["--port", str(port), "--database", f"sqlite:///{folder}/{name}.sqlite3"]
+    command += ["--port", str(port), "--database", f"sqlite:///{folder}/{name}.sqlite3", "--memory-database", ""]
     command.append("--speculation" if speculation else "--no-speculation")
     return Arm(name, Target(port), Child(f"agentspec ({name})", command, core, folder / f"{name}.log"))
 

@@ -50,7 +50,7 @@ def proxy_process(upstream: str, database: str, *options: str) -> Iterator[str]:
         ConfigError: it did not start; the message is its own.
     """
     port = _free_port()
-    placed = ["--port", str(port), "--database", database]
+    placed = ["--port", str(port), "--database", database, "--memory-database", ""]
     command = [sys.executable, "-m", "agentspec.proxy", "serve", "--upstream", upstream, *placed, *options]
     with _running(command, "the proxy") as (process, log):
         _await_port(port, process, log)

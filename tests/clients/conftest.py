@@ -28,7 +28,8 @@ def upstream() -> Iterator[Upstream]:
 
 def launch(folder: Path, endpoint: str, *speculators: Speculator, **settings: Any) -> Serving:
     database = f"sqlite:///{folder / 'ledger.sqlite3'}"
-    return Serving(build(load({"upstream": endpoint, "database": database, **settings}), speculators))
+    kept = {"database": database, "memory_database": ""}
+    return Serving(build(load({"upstream": endpoint, **kept, **settings}), speculators))
 
 
 @pytest.fixture(scope="session")
@@ -62,7 +63,8 @@ def way(request: pytest.FixtureRequest, proxy: Serving, upstream: Upstream, tmp_
     if request.param == "runtime":
         runtime: Any = agentspec.connect(proxy.root, tools=(), api_key="k-1", wait_s=5.0)
     else:
-        runtime = agentspec.embedded(f"{upstream.root}/v1", tools=(), database=f"sqlite:///{tmp_path}/ledger.sqlite3")
+        kept = {"database": f"sqlite:///{tmp_path}/ledger.sqlite3", "memory_database": ""}
+        runtime = agentspec.embedded(f"{upstream.root}/v1", tools=(), **kept)
     try:
         yield Way(request.param, runtime.base_url.removesuffix("/v1"), runtime)
     finally:

@@ -50,7 +50,7 @@ class Proxy:
     def __init__(
         self, endpoint: str, database: str, speculators: Iterable[Any], port: int = 0, **settings: Any
     ) -> None:
-        values = {"last_calls": False, "probe": False, "keep_arguments": True} | settings
+        values = {"memory": False, "probe": False, "keep_arguments": True} | settings
         self._open(Settings(upstream=endpoint, database=database, **values), list(speculators), port)
         self._reader = LedgerReader(database)
 

@@ -172,29 +172,6 @@ def test_turns_with_calls_that_nobody_claims_do_not_pile_up_in_memory(endpoint, 
     assert sum(isinstance(thing, Live) for thing in gc.get_objects()) < 40
 
 
-def test_values_are_recalled_only_within_their_scope(endpoint, start, join, agent_of, get):
-    proxy = start(last_calls=True)
-    runtime = join(proxy, get.tool)
-
-    def conversation(key: str, **headers: str) -> int:
-        """Two calls and an end; how many bets the proxy placed meanwhile."""
-        before = sum(proxy.deps.desk.books.counts.values()) + len(proxy.deps.desk.books._open)
-        agent = agent_of(runtime, get.tool, **headers)
-        replies = iter([[0.05, *asks_for("get", {"key": key}, id="a")], [0.05, *speaks()]])
-        endpoint.script = lambda exchange, number: next(replies)
-        agent.turn()
-        agent.think()
-        return sum(proxy.deps.desk.books.counts.values()) + len(proxy.deps.desk.books._open) - before
-
-    for number in range(3):
-        assert conversation("secret of A", **{"x-agentspec-session": f"a{number}"}) == 0
-    assert conversation("secret of B", **{"x-agentspec-session": "b"}) == 0
-    shared = {"x-agentspec-scope": "user-1"}
-    assert conversation("mine", **shared) == 0
-    assert conversation("mine", **shared) > 0
-    assert conversation("mine", **shared, Authorization="Bearer other") == 0
-
-
 SCRIPT = """
 import threading, agentspec
 @agentspec.speculate(effect="read", stable_for=30)

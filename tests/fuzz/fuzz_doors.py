@@ -161,7 +161,8 @@ async def fuzz(seed: int, seconds: float, limit: int = 10**9) -> Found:
     endpoint = await asyncio.start_server(serve_endpoint, "127.0.0.1", 0, limit=2**18)
     url = f"http://127.0.0.1:{endpoint.sockets[0].getsockname()[1]}/v1"
     with tempfile.TemporaryDirectory() as folder:
-        proxy = Proxy(load({"upstream": url, "database": f"sqlite:///{folder}/ledger.sqlite3"}))
+        kept = {"database": f"sqlite:///{folder}/ledger.sqlite3", "memory_database": ""}
+        proxy = Proxy(load({"upstream": url, **kept}))
         try:
             await storm(proxy.port, seed, seconds, limit, found)
             await still_serves(proxy.port)

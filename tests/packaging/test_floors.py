@@ -63,7 +63,7 @@ def test_a_module_imports_only_from_lower_floors(path: Path) -> None:
         ("agentspec/gate.py", "from agentspec import memory"),
         ("agentspec/gate.py", "import agentspec.speculators.probe"),
         ("agentspec/gate.py", "def f():\n    from agentspec.tools_sandbox import claims"),
-        ("speculators/probe.py", "from agentspec.memory.last_calls import LastCalls"),
+        ("speculators/probe.py", "from agentspec.memory.recall import Recall"),
         ("memory/ledger.py", "from agentspec.tools_sandbox.claim_table import x"),
         ("tools_sandbox/tool.py", "if True:\n    import agentspec.proxy"),
         ("proxy/turn.py", "import torch.nn"),
@@ -81,7 +81,7 @@ def test_a_wrong_import_is_seen(where: str, line: str) -> None:
     ("where", "line"),
     [
         ("proxy/turn.py", "from agentspec.memory.ledger import SqlLedger\nfrom agentspec import channel\nimport json"),
-        ("memory/ledger.py", "from agentspec.calls import ToolCall\nfrom agentspec.memory import last_calls"),
+        ("memory/ledger.py", "from agentspec.calls import ToolCall\nfrom agentspec.memory import store"),
         ("agentspec/verifier/engine.py", "import torch\nfrom agentspec.verifier.kv import x"),
         (FACADE, "from agentspec.tools_sandbox.connect import connect"),
         ("memory/x.py", "import memory_profiler\nimport proxyx"),

@@ -72,7 +72,8 @@ class LongLived(Proxy):
 def long_lived_proxy(endpoint_port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LongLived]:
     """One proxy for all tests that need none of their own."""
     database = f"sqlite:///{tmp_path_factory.mktemp('ledger') / 'ledger.sqlite3'}"
-    made = LongLived(load({"upstream": f"http://127.0.0.1:{endpoint_port}/v1", "database": database}))
+    kept = {"database": database, "memory_database": ""}
+    made = LongLived(load({"upstream": f"http://127.0.0.1:{endpoint_port}/v1", **kept}))
     yield made
     made.stop()
 

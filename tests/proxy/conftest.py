@@ -218,7 +218,7 @@ def start_proxy(tmp_path: Path) -> Iterator[StartProxy]:
 
         def start(upstream: str, **settings: Any) -> Proxy:
             database = settings.pop("database", f"sqlite:///{tmp_path / 'ledger.sqlite3'}")
-            proxy = Proxy(load({"upstream": upstream, "database": database, **settings}))
+            proxy = Proxy(load({"upstream": upstream, "database": database, "memory_database": "", **settings}))
             stack.callback(proxy.stop)
             return proxy
 

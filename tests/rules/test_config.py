@@ -188,3 +188,11 @@ def test_harmless_tools_come_as_json_from_the_environment(monkeypatch: pytest.Mo
 def test_a_list_that_is_no_json_is_told_how_to_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AGENTSPEC_HARMLESS_TOOLS", "final_answer")
     assert "harmless_tools" in refused() and "JSON" in refused()
+
+
+def test_memory_lies_beside_the_ledger(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    found = load()
+    assert found.memory_database == f"sqlite:///{tmp_path}/agentspec/memory.sqlite3"
+    assert found.database == f"sqlite:///{tmp_path}/agentspec/ledger.sqlite3"
+    assert load({"memory_database": ""}).memory_database == ""
