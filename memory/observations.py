@@ -10,6 +10,7 @@ from agentspec.memory.table import key_of
 
 MAX_RESULTS = 20_000
 MAX_CHARS = 16_384
+MAX_CHARS_TOGETHER = 64 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +26,25 @@ class Observations:
 
     def __init__(self) -> None:
         self.results: OrderedDict[tuple[str, str], Observed] = OrderedDict()
+        self._chars = 0
 
     def learn(self, scope: str, call: ToolCall, result: str, version: str = "") -> None:
         """This call had this result while what it reads stood at this version."""
         if len(result) > MAX_CHARS:
             return
         key = (scope, key_of(call))
+        known = self.results.get(key)
+        self._chars += len(result) - (len(known.text) if known is not None else 0)
         self.results[key] = Observed(result, version)
         self.results.move_to_end(key)
-        if len(self.results) > MAX_RESULTS:
-            self.results.popitem(last=False)
+        while len(self.results) > MAX_RESULTS or self._chars > MAX_CHARS_TOGETHER:
+            _, oldest = self.results.popitem(last=False)
+            self._chars -= len(oldest.text)
+
+    def put(self, key: tuple[str, str], observed: Observed) -> None:
+        """Take over what was observed elsewhere."""
+        self.results[key] = observed
+        self._chars += len(observed.text)
 
     def expected(self, scope: str, call: ToolCall, version: str = "") -> str | None:
         """The likeliest result; None where none was seen, or what the tool reads has changed since."""

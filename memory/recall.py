@@ -67,6 +67,8 @@ class Recall:
         """By trajectory: how many of its messages were learnt."""
         self._contexts: OrderedDict[str, Context] = OrderedDict()
         self._lock = threading.RLock()
+        self._learning = threading.Lock()
+        """One trajectory after the other."""
 
     # Predicting
 
@@ -132,7 +134,10 @@ class Recall:
 
     def learn(self, past: Past) -> None:
         """Take in a trajectory. One that was learnt before is learnt only from where it has grown."""
-        scope = values_within(past.scope, past.trajectory)
+        with self._learning:
+            self._learn(past, values_within(past.scope, past.trajectory))
+
+    def _learn(self, past: Past, scope: str | None) -> None:
         with self._lock:
             known = self.learnt.get(past.trajectory, 0)
         context = Context()

@@ -20,6 +20,7 @@ from agentspec.memory.observations import Observations, Observed
 VERSION = 1
 _HEAD = b"agentspec memory %d\n" % VERSION
 MAX_BYTES = 2**31
+_TEXT = 1
 
 State = dict[str, Any]
 Learnt = OrderedDict[str, int]
@@ -47,8 +48,8 @@ def decode(blob: bytes) -> State:
         raw = opener.decompress(blob[len(_HEAD) :], MAX_BYTES)
         if not opener.eof:
             raise ValueError("this memory is cut off, or larger than a memory can be")
-        state = msgspec.msgpack.decode(raw, type=dict[str, Any])
-    except (zlib.error, msgspec.DecodeError) as error:
+        state = msgspec.msgpack.decode(raw, type=dict[str, Any], ext_hook=_read_ext)
+    except (zlib.error, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"this memory cannot be read: {error}") from error
     return state
 
@@ -110,7 +111,7 @@ def _take_over(state: State, parts: Parts, observations: Observations, learnt: L
         (np.frombuffer(terms, np.uint64), np.frombuffer(numbers, np.uint32)) for terms, numbers in state["runs"]
     ]
     for scope, key, text, version in state["observations"]:
-        observations.results[scope, key] = Observed(text, version)
+        observations.put((scope, key), Observed(text, version))
     learnt.update(dict(state["learnt"]))
 
 
@@ -160,12 +161,19 @@ def _fill_weights(weights: HashedWeights, kept: Iterable[bytes]) -> None:
 
 
 def _writable(value: Any) -> Any:
-    """The same with lone surrogates, which no UTF-8 can hold, made question marks."""
+    """The same with texts that hold lone surrogates, which no UTF-8 may, as what `_read_ext` reads."""
     if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
+        raw = value.encode("utf-8", "surrogatepass")
+        return value if value.isascii() else msgspec.msgpack.Ext(_TEXT, raw)
     if isinstance(value, (list, tuple)):
         return [_writable(one) for one in value]
     return {_writable(key): _writable(one) for key, one in value.items()} if isinstance(value, dict) else value
+
+
+def _read_ext(kind: int, raw: memoryview) -> Any:
+    if kind != _TEXT:
+        raise ValueError(f"this memory holds something unknown ({kind})")
+    return bytes(raw).decode("utf-8", "surrogatepass")
 
 
 def _key(key: Any) -> Any:

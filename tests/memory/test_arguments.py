@@ -16,7 +16,7 @@ from agentspec.memory.context import Context
 from agentspec.memory.slots import Slot
 from agentspec.memory.table import key_of_value
 from agentspec.memory.tallies import KEPT_VALUES
-from tests.memory.test_context import Talk
+from tests.memory.talks import Talk
 
 json_value = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text("a1\0\ud800", max_size=4),

@@ -11,7 +11,7 @@ import pytest
 from agentspec.memory.compose import Composed
 from agentspec.memory.context import Context
 from agentspec.memory.recall import Recall, values_within
-from tests.memory.test_context import Talk
+from tests.memory.talks import Talk
 
 TAUGHT, ASKED = 12, 5
 

@@ -9,7 +9,7 @@ import pytest
 from agentspec.memory.confusions import FADE, Confusions
 from agentspec.memory.recall import Recall
 from agentspec.recollection import Forecast
-from tests.memory.test_context import Talk
+from tests.memory.talks import Talk
 
 TOOLS = {"f": {}, "g": {}, "h": {}}
 

@@ -20,7 +20,7 @@ from agentspec.memory.episodes import Episodes, Votes, key_of
 from agentspec.memory.recall import Recall
 from agentspec.recollection import Forecast
 from agentspec.trajectory import calls_in
-from tests.memory.test_context import Talk
+from tests.memory.talks import Talk
 
 
 def context(talk: Talk) -> Context:
@@ -206,6 +206,31 @@ def test_texts_of_a_scope_stay_under_its_name_only() -> None:
     parts.names.pointer.tallies.values.clear()
     kept = "\n".join(texts_in(rest))
     assert not [one for one in hidden if one in kept]
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+def test_scopes_stay_apart_after_a_dump(scope: str) -> None:
+    memory, again = Recall(), Recall()
+    for number in range(4):
+        talk = Talk(f"t{number}", scope, {"f": {}}).user("go").call("f", "ok", a="all of mine").says("done")
+        memory.learn(talk.past())
+    again.restore(memory.dump())
+    for asking in {*SCOPES, scope.replace("\ud800", "?")}:
+        question = Talk("asked", asking, {"f": {}}).user("go").question()
+        assert ("of mine" in repr(again.forecast(question))) == (asking == scope)
+        assert again.forecast(question) == memory.forecast(question)
+
+
+def test_values_come_back_from_a_dump_as_they_were() -> None:
+    memory, again = Recall(), Recall()
+    for number in range(4):
+        memory.learn(
+            Talk(f"t{number}", "s").user("go").call("f", "\ud800", a="\ud800", b="\0", c=2**70).says("so").past()
+        )
+    again.restore(memory.dump())
+    question = Talk("asked", "s").user("go").question()
+    assert again.forecast(question) == memory.forecast(question)
+    assert again.forecast(question).candidates[0].call.arguments == {"a": "\ud800", "b": "\0", "c": 2**70}
 
 
 @pytest.mark.parametrize("names", [["mary_at_home"], ["mary smith"], ["W12"], ["mary@x.org", "ok"]])

@@ -13,7 +13,7 @@ from agentspec.memory.names import NameModel, Ranked
 from agentspec.memory.recall import Recall
 from agentspec.memory.transitions import SPEAKS
 from agentspec.recollection import Forecast
-from tests.memory.test_context import Talk
+from tests.memory.talks import Talk
 
 TOOLS = {name: {} for name in ("refund_order", "exchange_item", "get_user", "cancel_flight", "say")}
 

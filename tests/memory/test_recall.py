@@ -17,7 +17,7 @@ from agentspec.calls import ToolCall
 from agentspec.memory.recall import Recall, points
 from agentspec.recollection import Forecast, Past, Question
 from agentspec.trajectory import Said
-from tests.memory.test_context import Talk, talks
+from tests.memory.talks import Talk, talks
 
 TOOLS = {name: {} for name in ("find", "read", "mail", "drop", "wait")}
 
