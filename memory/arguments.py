@@ -14,9 +14,11 @@ import numpy as np
 import numpy.typing as npt
 
 from agentspec.memory.candidates import Base, Chosen, Scored, among, constants, occurrences
-from agentspec.memory.context import Context, key_of_value
+from agentspec.memory.context import Context
 from agentspec.memory.hashing import Codes, Floats, HashedWeights, Places, code, key, mix, paired, softmax
+from agentspec.memory.replay import Replay
 from agentspec.memory.slots import Slot, likeness
+from agentspec.memory.table import key_of_value
 from agentspec.memory.tallies import Tallies, shares
 from agentspec.memory.view import View, look
 
@@ -45,8 +47,7 @@ class Pointer:
         self.weights = HashedWeights(bits, rate, 0.5)
         self.tallies = Tallies()
         self._replays = replays
-        self._kept: list[Kept] = []
-        self._random = np.random.default_rng(1)
+        self._kept = Replay[Kept](MAX_KEPT)
 
     def look(self, context: Context) -> View:
         """The occurrences of a context."""
@@ -155,11 +156,9 @@ class Pointer:
             picked = picked[np.argsort(-(scored.chances[picked] + mask[picked]))[:MOST_KEPT_ROWS]]
         kept = (scored.places[picked].astype(np.int32), mask[picked], scored.prior[picked], weight)
         self._step(kept)
-        for _ in range(self._replays if self._kept else 0):
-            self._step(self._kept[int(self._random.integers(len(self._kept)))])
-        self._kept.append(kept)
-        if len(self._kept) > MAX_KEPT:
-            self._kept[int(self._random.integers(MAX_KEPT))] = self._kept.pop()
+        for past in self._kept.some(self._replays):
+            self._step(past)
+        self._kept.keep(kept)
         return scored.best_place(right) if right != base.none else None
 
     def _step(self, kept: Kept) -> None:

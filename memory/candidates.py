@@ -13,10 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from agentspec.calls import canonical_json
-from agentspec.memory.context import Context, key_of_value
+from agentspec.memory.context import Context
 from agentspec.memory.hashing import Codes, Floats, Places, code, codes
 from agentspec.memory.reading import RECORD, RECORDS, SCALAR, SCALARS
 from agentspec.memory.slots import Slot, form_of, project
+from agentspec.memory.table import key_of_value
 from agentspec.memory.view import View
 
 MAX_CONSTANTS = 12

@@ -13,10 +13,8 @@ from typing import Any
 from agentspec.calls import ToolCall
 from agentspec.memory.reading import SCALAR, Found, json_values, parsed_json, text_values
 from agentspec.memory.slots import form_of
-from agentspec.memory.table import ARGUMENT, OWN_TEXT, RESULT, RESULT_TEXT, USER_TEXT, Table, key_of, key_of_value
+from agentspec.memory.table import ARGUMENT, OWN_TEXT, RESULT, RESULT_TEXT, USER_TEXT, Table, key_of
 from agentspec.trajectory import ASSISTANT, SYSTEM, TOOL, USER, Said, same_calls
-
-__all__ = ["RESULT", "Context", "key_of_value"]
 
 MAX_STEMS = 120
 MAX_RESULT_STEMS = 40

@@ -53,7 +53,8 @@ def paired(columns: Sequence[tuple[Codes, Places]], salts: Codes) -> Codes:
     return mix(ones ^ salts[: len(columns)], others + np.uint64(1))
 
 
-CERTAIN_SHARE = 0.04
+CERTAIN_SHARE, FADE = 0.04, 0.98
+"""Each expert's share for certain, and what is left of its merits after one more point."""
 
 
 class HashedWeights:
@@ -90,6 +91,11 @@ def blend(answers: Sequence[Floats], merits: Floats) -> Floats:
     """
     parts = (1.0 - CERTAIN_SHARE) * softmax(merits) + CERTAIN_SHARE / len(merits)
     return np.asarray(parts @ np.stack(answers), np.float32)
+
+
+def credit(merits: Floats, shares: Floats, weight: float, least: float = 1e-4) -> None:
+    """Experts gave these probabilities to what came: their merits fade and take that in (in place)."""
+    merits[:] = FADE**weight * merits + weight * np.log(shares + np.float32(least))
 
 
 def softmax(scores: Floats) -> Floats:

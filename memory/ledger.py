@@ -11,7 +11,8 @@ import queue
 import re
 import threading
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,7 @@ def open_engine(url: str) -> sa.Engine:
     Raises:
         ConfigError: the URL is no database, its driver is missing, or it cannot be reached.
     """
-    try:
+    with opening("database", url):
         parsed = sa.make_url(url)
         if parsed.get_backend_name() == "sqlite" and parsed.database and parsed.database != ":memory:":
             Path(parsed.database).expanduser().parent.mkdir(parents=True, exist_ok=True)
@@ -118,14 +119,26 @@ def open_engine(url: str) -> sa.Engine:
             event.listen(engine, "connect", _tune_sqlite)
         _create_tables(engine)
         _refuse_strangers(engine, url)
+        return engine
+
+
+@contextmanager
+def opening(setting: str, url: str) -> Generator[None, None, None]:
+    """Says of a database that cannot be opened which setting names it, and what to do.
+
+    Raises:
+        ConfigError: the URL is no database, its driver is missing, or it cannot be reached.
+    """
+    shown = without_password(url)
+    try:
+        yield
     except ModuleNotFoundError as error:
         raise ConfigError(
-            f"setting database: {without_password(url)!r} needs {error.name}; pip install 'agentspec-proxy[postgres]'"
+            f"setting {setting}: {shown!r} needs {error.name}; pip install 'agentspec-proxy[postgres]'"
         ) from error
     except (SQLAlchemyError, OSError) as error:
         first = str(error).splitlines()[0]
-        raise ConfigError(f"setting database: cannot open {without_password(url)!r}: {first}") from error
-    return engine
+        raise ConfigError(f"setting {setting}: cannot open {shown!r}: {first}") from error
 
 
 @retry(retry=retry_if_exception_type(DBAPIError), stop=stop_after_attempt(4), wait=wait_fixed(0.2), reraise=True)

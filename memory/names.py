@@ -2,9 +2,9 @@
 
 Its features are the last actions, what was called, the words of the last messages, how well a tool's words meet the
 user's, and fuel: whether values lie unused where the tool's arguments usually come from. The back-off model's
-log-probability is one more feature, with weight 1 from the start. Three experts answer: one that learns slowly and goes
-over past points again, one that learns fast, and the back-off model alone; their answers are mixed by how well each has
-done lately (Bayesian mixture with forgetting: Herbster and Warmuth, Machine Learning 32, 1998).
+log-probability is one more feature, with weight 1 from the start. Four experts answer: three softmaxes that learn at
+different rates and go over past points more or less often, and the back-off model alone; their answers are mixed by how
+well each has done lately (`hashing.blend`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ import numpy as np
 
 from agentspec.memory.arguments import Pointer
 from agentspec.memory.context import Context
-from agentspec.memory.hashing import Floats, HashedWeights, Places, blend, code, codes, key, mix, softmax
+from agentspec.memory.hashing import Floats, HashedWeights, Places, blend, code, codes, credit, key, mix, softmax
 from agentspec.memory.reading import shape
+from agentspec.memory.replay import Replay
 from agentspec.memory.slots import words_of
 from agentspec.memory.transitions import SPEAKS, Transitions
 
@@ -127,8 +128,7 @@ class NameModel:
     """Faded log-likelihood of each expert, the back-off model last."""
     seen: dict[str, None] = field(default_factory=dict)
     """Tools that were called, for requests that list none."""
-    _kept: list[_Kept] = field(default_factory=list)
-    _random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(1))
+    _kept: Replay[_Kept] = field(default_factory=lambda: Replay(MAX_KEPT))
 
     def __post_init__(self) -> None:
         self.experts = [Expert(rates, self.bits) for rates in EXPERTS]
@@ -152,7 +152,7 @@ class NameModel:
             return
         right = ranked.classes.index(name)
         shares = np.array([answer[right] for answer in ranked.answers], np.float32)
-        self.merits[:] = 0.98**weight * self.merits + weight * np.log(shares + np.float32(1e-4))
+        credit(self.merits, shares, weight)
         rows = np.argsort(-ranked.chances)[:MOST_KEPT_CLASSES]
         if right not in rows:
             rows[-1] = right
@@ -162,11 +162,9 @@ class NameModel:
         )
         for expert in self.experts:
             expert.learn(kept)
-            for _ in range(expert.rates.replays if self._kept and "replays" not in self.without else 0):
-                expert.learn(self._kept[int(self._random.integers(len(self._kept)))])
-        self._kept.append(kept)
-        if len(self._kept) > MAX_KEPT:
-            self._kept[int(self._random.integers(MAX_KEPT))] = self._kept.pop()
+            for past in self._kept.some(0 if "replays" in self.without else expert.rates.replays):
+                expert.learn(past)
+        self._kept.keep(kept)
 
     def note(self, actions: Sequence[str], name: str, weight: float) -> None:
         """What is counted of a next action."""

@@ -8,10 +8,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from agentspec.memory.context import Context, key_of_value
+from agentspec.memory.context import Context
 from agentspec.memory.hashing import Codes, Places, code
 from agentspec.memory.reading import shape
 from agentspec.memory.slots import Slot, form_of, is_name
+from agentspec.memory.table import key_of_value
 
 MAX_SLOTS = 20_000
 MAX_SCOPED_SLOTS = 100_000

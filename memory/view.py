@@ -8,9 +8,10 @@ from dataclasses import dataclass, fields
 import numpy as np
 import numpy.typing as npt
 
-from agentspec.memory.context import RESULT, Context
+from agentspec.memory.context import Context
 from agentspec.memory.hashing import Codes, HashedWeights, Places, code, key, mix, paired
 from agentspec.memory.reading import SCALAR
+from agentspec.memory.table import RESULT
 
 WIDTH = 1500
 """Latest occurrences that are looked at."""

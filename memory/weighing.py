@@ -15,7 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from agentspec.calls import ToolCall
-from agentspec.memory.hashing import Floats, HashedWeights, Places, blend, codes, key, mix, softmax
+from agentspec.memory.hashing import Floats, HashedWeights, Places, blend, codes, credit, key, mix, softmax
+from agentspec.memory.replay import Replay
 
 _ANY = key("any candidate")
 DENSE = 3
@@ -60,14 +61,13 @@ class Weighed:
 class Weighing:
     """Weighs candidates, and learns from which one was right.
 
-    Three experts: the product of the two probabilities alone, and two softmaxes that learn slowly and fast; mixed by
-    how well each has done lately.
+    Four experts: the product of the two probabilities, the same with the name before all, and two softmaxes that learn
+    slowly and fast; mixed by how well each has done lately.
     """
 
     def __init__(self, bits: int = 15, rates: tuple[float, ...] = (0.04, 0.2)) -> None:
         self.experts = [Expert(HashedWeights(bits, rate, 1.0)) for rate in rates]
-        self._kept: list[tuple[Places, Floats, int, float]] = []
-        self._random = np.random.default_rng(1)
+        self._kept = Replay[tuple[Places, Floats, int, float]](MAX_KEPT)
         self.merits = np.zeros(len(rates) + len(_FIXED), np.float32)
 
     def weigh(self, candidates: Sequence[Evidence]) -> Weighed:
@@ -95,17 +95,17 @@ class Weighing:
         """This candidate was right (None: none of them)."""
         place = len(weighed.candidates) if right is None else right
         shares = np.array([answer[place] for answer in weighed.answers], np.float32)
-        self.merits[:] = 0.98**weight * self.merits + weight * np.log(shares + np.float32(1e-3))
+        credit(self.merits, shares, weight, least=1e-3)
         for expert in self.experts:
             expert.learn(weighed.places, weighed.dense, place, weight)
-            for _ in range(REPLAYS if self._kept else 0):
-                expert.learn(*self._kept[int(self._random.integers(len(self._kept)))])
-        self._kept.append((weighed.places, weighed.dense, place, weight))
-        if len(self._kept) > MAX_KEPT:
-            self._kept[int(self._random.integers(MAX_KEPT))] = self._kept.pop()
+            for past in self._kept.some(REPLAYS):
+                expert.learn(*past)
+        self._kept.keep((weighed.places, weighed.dense, place, weight))
 
 
 class Expert:
+    """One online softmax over candidates."""
+
     def __init__(self, weights: HashedWeights) -> None:
         self.weights = weights
         self.trust = np.array([1.0, 0.6, 1.0], np.float32)

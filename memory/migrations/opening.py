@@ -17,7 +17,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 from tenacity import retry, retry_if_exception, stop_after_attempt, wait_random
 
 from agentspec.errors import ConfigError
-from agentspec.memory.ledger import without_password
+from agentspec.memory.ledger import opening, without_password
 from agentspec.memory.migrations import VERSION_TABLE
 
 log = logging.getLogger("agentspec.memory")
@@ -39,7 +39,7 @@ def open_engine(url: str) -> sa.Engine:
             newer agentspec has written it.
     """
     shown = without_password(url)
-    try:
+    with opening("memory_database", url):
         parsed = sa.make_url(url)
         backend = parsed.get_backend_name()
         if backend not in ("sqlite", "postgresql"):
@@ -51,14 +51,7 @@ def open_engine(url: str) -> sa.Engine:
             event.listen(engine, "connect", _tune_sqlite)
             event.listen(engine, "begin", _begin_sqlite)
         _upgrade(engine, shown)
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"setting memory_database: {shown!r} needs {error.name}; pip install 'agentspec-proxy[postgres]'"
-        ) from error
-    except (SQLAlchemyError, OSError) as error:
-        first = str(error).splitlines()[0]
-        raise ConfigError(f"setting memory_database: cannot open {shown!r}: {first}") from error
-    return engine
+        return engine
 
 
 def _prepare_file(database: str | None, shown: str) -> None:

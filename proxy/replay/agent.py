@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import openai
 
-from agentspec.proxy.replay.recordings import Call, Library, Recording, Step
+from agentspec.proxy.replay.recordings import Call, Library, Recording, Step, message_of
 
 Tool = Callable[..., str]
 
@@ -94,7 +94,7 @@ class _Run:
                 if reply is None:
                     return
                 pending = self._run_tools(at, reply.calls)
-            self._messages.append(_message(step))
+            self._messages.append(message_of(step))
         self.play.finished = True
 
     def _is_greeting(self, at: int) -> bool:
@@ -159,23 +159,6 @@ class _Run:
             self.play.identical += 1
         else:
             self.play.mismatches.append(Mismatch(at, "result", step.tool_result, str(got)))
-
-
-def _message(step: Step) -> dict[str, Any]:
-    """A step as the message that the agent keeps of it."""
-    if step.role == "tool":
-        return {"role": "tool", "tool_call_id": step.tool_call_id, "content": step.tool_result}
-    message: dict[str, Any] = {"role": step.role, "content": step.content}
-    if step.calls:
-        message["tool_calls"] = [
-            {
-                "id": call.id,
-                "type": "function",
-                "function": {"name": call.name, "arguments": json.dumps(call.arguments)},
-            }
-            for call in step.calls
-        ]
-    return message
 
 
 def _gathered(chunks: Iterable[Any]) -> Reply:

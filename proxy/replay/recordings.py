@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -90,6 +91,23 @@ def library_of(*paths: Path) -> Library:
         library.prompts.update(_beside(path, "prompts.json.gz", dict[str, str]))
         library.tools.update(_beside(path, "tools.json.gz", dict[str, list[dict[str, Any]]]))
     return library
+
+
+def message_of(step: Step) -> dict[str, Any]:
+    """A step as the message that the agent keeps of it."""
+    if step.role == "tool":
+        return {"role": "tool", "tool_call_id": step.tool_call_id, "content": step.tool_result}
+    message: dict[str, Any] = {"role": step.role, "content": step.content}
+    if step.calls:
+        message["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {"name": call.name, "arguments": json.dumps(call.arguments)},
+            }
+            for call in step.calls
+        ]
+    return message
 
 
 def _read(path: Path) -> list[Recording]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,7 +14,7 @@ import msgspec
 
 from agentspec.calls import ToolCall
 from agentspec.errors import ConfigError
-from agentspec.proxy.replay.recordings import Library, Recording, Step, library_of, load
+from agentspec.proxy.replay.recordings import Library, Recording, library_of, load, message_of
 from agentspec.trajectory import ASSISTANT, USER, Said
 from agentspec.wire import chat
 from agentspec.wire.request import Schemas
@@ -131,20 +130,4 @@ def _body(recording: Recording, library: Library) -> dict[str, Any]:
     system = library.system(recording)
     opening = [{"role": "system", "content": system}] if system else []
     tools = library.tools_of(recording)
-    return {"model": recording.model, "messages": [*opening, *map(_message, recording.steps)], "tools": tools}
-
-
-def _message(step: Step) -> dict[str, Any]:
-    if step.role == "tool":
-        return {"role": "tool", "tool_call_id": step.tool_call_id, "content": step.tool_result}
-    message: dict[str, Any] = {"role": step.role, "content": step.content}
-    if step.calls:
-        message["tool_calls"] = [
-            {
-                "id": call.id,
-                "type": "function",
-                "function": {"name": call.name, "arguments": json.dumps(call.arguments)},
-            }
-            for call in step.calls
-        ]
-    return message
+    return {"model": recording.model, "messages": [*opening, *map(message_of, recording.steps)], "tools": tools}
