@@ -8,18 +8,22 @@ al., ACL 2016). Each feature has three weights: for any argument, for arguments 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from agentspec.memory.candidates import Base, Chosen, Scored, among, constants, occurrences
+from agentspec.memory import kernels
+from agentspec.memory.candidates import MAX_CONSTANTS, Base, Chosen, Scored, constants, occurrences
 from agentspec.memory.context import Context
-from agentspec.memory.hashing import Codes, Floats, HashedWeights, Places, code, key, mix, paired, softmax
+from agentspec.memory.hashing import Codes, Floats, HashedWeights, Places, code, codes, salts, softmax
+from agentspec.memory.kernels import FRESH, KIND, MENTIONED, MESSAGE, NAME, PATH, RECORD, SHAPE
 from agentspec.memory.replay import Replay
-from agentspec.memory.slots import Slot, likeness
+from agentspec.memory.slots import Slot
 from agentspec.memory.table import key_of_value
-from agentspec.memory.tallies import Tallies, shares
+from agentspec.memory.tallies import SEEN, Tallies, shares
 from agentspec.memory.view import View, look
 
 NOWHERE = 0
@@ -27,17 +31,40 @@ NOWHERE = 0
 REPLAYS = 3
 MAX_KEPT = 2_000
 MOST_KEPT_ROWS = 48
+WELL_KNOWN = 12
+"""Values that a slot must have had before it is told where not to look."""
 SURE = 0.97
 """Nothing is learnt from what was this likely already."""
 
-_SALTS = np.array([code(f"slot column {i}") for i in range(16)], np.uint64)
-_LINK_SALTS = np.array([code(f"link column {i}") for i in range(2)], np.uint64)
-_ANY = key("any")
+_SALTS, _LINK_SALTS = salts("slot column", 15), salts("link column", 2)
 _PRIOR = np.array([0.0, 0.4, 1.0, 1.5], np.float32)
 _LINK_PRIOR = np.float32(1.0)
 """What a like name, and standing in the record of another argument under a like name, are worth from the start."""
+_CONSTANT = 5
+"""The kind of a candidate that stood nowhere."""
 
 Kept = tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_], Floats, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """What is to be learnt of one argument of a call that was made.
+
+    Attributes:
+        best: the candidate that explains the value best, None if none does.
+        paths: codes of the paths where the value stood.
+        value: its code.
+        places: (candidates, features) where the weights of the likeliest ones' features lie.
+        right, prior: whether each had the value; what it was worth before anything was learnt.
+    """
+
+    slot: Slot
+    best: int | None
+    paths: tuple[int, ...]
+    value: int
+    places: npt.NDArray[np.int32]
+    right: npt.NDArray[np.bool_]
+    prior: Floats
 
 
 class Pointer:
@@ -57,154 +84,127 @@ class Pointer:
 
     def base(self, seen: View, slot: Slot, scope: str | None) -> Base:
         """Score everything that may fill this slot; values of past calls only of this scope."""
-        tallies, at = self.tallies, seen.at
+        tallies, table = self.tallies, seen.context.table
         form = slot.form(tallies.forms.get(slot.path, Counter()))
         fields = tallies.fields.get(slot.path)
-        rows, number, values = occurrences(seen, slot, form, fields.most_common(1)[0][0] if fields else ())
-        alike = _alike(seen, slot)[at.name[rows]]
-        own = self._features(seen, slot, rows, alike)
-        places = self._places(at.generic[rows], at.features[rows], own, slot)
-        counts = tallies.values.get((scope, slot.path), Counter()) if scope is not None else Counter()
-        listed, marks = constants(seen.context, slot, counts)
+        bands = self._bands(seen, slot)
+        names = fields.most_common(1)[0][0] if fields else ()
+        rows, number, values = occurrences(seen, slot, form, names, self._likely(seen, slot, bands))
+        listed, marks = constants(seen.context, slot, tallies.usual(scope, slot, MAX_CONSTANTS))
         numbers = [values.enter(text, value) for text, value in listed.items()]
-        numbers.append(len(values.listed))
-        values.listed.append(None)
-        places = np.concatenate([places, self._constant_places(marks, slot, places.shape[1])])
-        none = np.zeros(len(marks), np.int64)
-        prior = np.concatenate([_PRIOR[alike], none.astype(np.float32)])
-        return Base(
-            slot, values, np.concatenate([number, np.array(numbers, np.int64)]), places,
-            self.weights.scores(places) + prior, prior,
-            record=np.concatenate([at.record[rows], none]),
-            message=np.concatenate([at.message[rows], none]),
-            path=np.concatenate([at.path[rows], none.astype(np.uint64)]),
-            path_number=np.concatenate([at.path_number[rows], none - 1]),
-            kind=np.concatenate([at.kind[rows], none + 5]),
-            alike=np.concatenate([alike, none]),
-        )  # fmt: skip
+        numbers.append(len(values))
+        values.others.append(None)
+        alike = np.concatenate([table.alike(slot.name)[seen.at[rows, NAME]], np.zeros(len(marks), np.int64)])
+        keys = codes(["any", f"argument {slot.name}", f"slot {slot.path}"])
+        made, prior = self._features(seen, slot, rows, bands), _PRIOR[alike]
+        at = np.zeros((len(prior), 4), np.int32)
+        at[: len(rows), 0], at[: len(rows), 1:] = number, seen.at[rows][:, (RECORD, MESSAGE, KIND)]
+        at[len(rows) :, 0], at[len(rows) :, 3] = numbers, _CONSTANT
+        paths = np.zeros(len(prior), np.uint64)
+        paths[: len(rows)] = seen.codes[rows, 0]
+        scores = np.concatenate([self._worth(seen, rows, made, keys), self._scores(marks, keys)]) + prior
+        return Base(slot, keys, values, made, marks, at, paths, seen.at[rows, PATH], alike, scores, prior)
+
+    def _worth(self, seen: View, rows: Places, made: Codes, keys: Codes) -> Floats:
+        """Scores of occurrences; what their common features are worth for any argument is known."""
+        return kernels.occurrence_scores(made, seen.scores[rows], keys, self.weights.weights, self.weights.shift)
+
+    def _scores(self, features: Codes, keys: Codes) -> Floats:
+        return kernels.scores(features, keys, self.weights.weights, self.weights.shift)
 
     def score(self, base: Base, chosen: Chosen) -> Scored:
         """The probabilities of a slot's candidates, given the rest of the call."""
         if not chosen.values:
-            return Scored(base, base.places, softmax(base.scores), base.prior)
-        linked = among(base.record, chosen.records)
-        taken = among(base.number, [base.values.numbers[one] for one in chosen.values if one in base.values.numbers])
-        mark = linked + 2 * taken + 4 * among(base.message, chosen.messages) + 8 * bool(chosen.records)
-        features = paired([(base.path, mark), (base.kind.astype(np.uint64), mark + 16 * base.alike)], _LINK_SALTS)
-        more = self.weights.places(np.concatenate([mix(features, one) for one in _keys(base.slot)], axis=1))
-        worth = _LINK_PRIOR * (linked & (base.alike > 1))
-        scores = base.scores + self.weights.scores(more) + worth
-        return Scored(base, np.concatenate([base.places, more], axis=1), softmax(scores), base.prior + worth)
+            return Scored(base, softmax(base.scores), base.prior)
+        numbers = [base.values.number(one) for one in chosen.values]
+        records = _numbers(chosen.records)
+        taken = _numbers([one for one in numbers if one is not None])
+        links = kernels.links(base.at, base.paths, records, _numbers(chosen.messages), taken, base.alike, _LINK_SALTS)
+        worth = _LINK_PRIOR * (np.isin(base.at[:, 1], records) & (base.alike > 1))
+        chances = base.scores + self._scores(links, base.keys) + worth
+        kernels.to_chances(chances)
+        return Scored(base, chances, base.prior + worth, links)
 
-    def _features(self, seen: View, slot: Slot, rows: Places, alike: Places) -> Codes:
-        """(candidates, 15) features that hang on the slot."""
-        at, tallies, table = seen.at, self.tallies, seen.context.table
-        path, kind, ranks = at.path[rows], at.kind[rows].astype(np.uint64), at.ranks[rows].astype(np.uint64)
-        used, fresh, mentioned, common = at.used[rows], at.fresh[rows], at.mentioned[rows], at.common[rows]
-        number = at.path_number[rows]
-        usual = shares(tallies.sources.get(slot.path), seen.paths)[number]
-        named = shares(tallies.sources.get(slot.name), seen.paths)[number]
-        shaped = shares(tallies.shapes.get(slot.path), seen.shapes)[at.shape_number[rows]]
+    def _bands(self, seen: View, slot: Slot) -> Places:
+        """What the past says of a slot: columns by path, path, shape and name, see `kernels.slot_features`."""
+        tallies, table = self.tallies, seen.context.table
+        bands = np.zeros((max(len(table.paths), len(table.names), len(table.shapes)), 4), np.int64)
+        bands[: len(table.paths), 0] = shares(tallies.sources.get(slot.path), table.paths)
+        bands[: len(table.paths), 1] = shares(tallies.sources.get(slot.name), table.paths)
+        bands[: len(table.shapes), 2] = shares(tallies.shapes.get(slot.path), table.shapes)
+        bands[: len(table.names), 3] = table.alike(slot.name)
+        return bands
+
+    def _likely(self, seen: View, slot: Slot, bands: Places) -> npt.NDArray[np.bool_]:
+        """Once a slot is well known: not what stands where its values never stood, under no like name, and is old."""
+        shapes = self.tallies.shapes.get(slot.path)
+        if shapes is None or shapes.total() < WELL_KNOWN:
+            return np.ones(len(seen.at), np.bool_)
+        at, like = seen.at, bands[seen.at[:, SHAPE], 2] >= SEEN
+        told = (at[:, MENTIONED] > 0) | (at[:, FRESH] > 0)
+        likely: npt.NDArray[np.bool_] = (bands[at[:, PATH], 0] >= SEEN) | (bands[at[:, NAME], 3] > 0) | (like & told)
+        return likely
+
+    def _features(self, seen: View, slot: Slot, rows: npt.NDArray[np.int32], bands: Places) -> Codes:
+        """(candidates, 31) features of occurrences that may fill the slot."""
         mine = seen.context.slots_used.get(slot.path, [])
-        flags = np.zeros(len(table.values), np.int64)
-        flags[mine] = 1
-        had, follows, step = flags[at.value[rows]], _follows(seen, rows, mine), _steps(seen, slot, rows)
-        once, like = np.minimum(used, 1), alike > 1
-        return paired(
-            [
-                (kind, usual + 8 * shaped + 64 * once),
-                (kind, named + 8 * shaped + 64 * like),
-                (ranks, usual + 8 * had),
-                (kind, usual + 8 * mentioned + 64 * once + 128 * fresh),
-                (shaped.astype(np.uint64), mentioned + 8 * fresh + 16 * alike),
-                (kind, step + 16 * alike),
-                (path, step),
-                (kind, common + 8 * shaped),
-                (kind, common + 8 * alike + 32 * mentioned),
-                (kind, alike),
-                (kind, alike + 4 * used + 16 * fresh + 32 * mentioned),
-                (kind, at.types[rows] * 8 + slot.wanted),
-                (kind, had + 2 * alike + 8 * follows),
-                (path, had + 2 * follows),
-                (ranks, had + 2 * like + 4 * fresh),
-            ],
-            _SALTS,
+        had = np.zeros(len(seen.context.table.values), np.bool_)
+        had[mine] = True
+        after = kernels.follows(seen.at, rows, mine[-1] if mine else -1)
+        last = seen.context.last_record.get(slot.tool, -1)
+        return kernels.slot_features(
+            seen.at, seen.codes, seen.features, rows, bands, had, after, last, slot.wanted, _SALTS
         )
-
-    def _places(self, generic: Places, features: Codes, own: Codes, slot: Slot) -> Places:
-        every, argument, exact = _keys(slot)
-        both = np.concatenate([features, own], axis=1)
-        more = self.weights.places(np.concatenate([mix(own, every), mix(both, argument), mix(both, exact)], axis=1))
-        return np.concatenate([generic, more], axis=1)
-
-    def _constant_places(self, marks: Codes, slot: Slot, width: int) -> Places:
-        places = np.full((len(marks), width), NOWHERE, np.int64)
-        places[:, : 3 * marks.shape[1]] = self.weights.places(
-            np.concatenate([mix(marks, one) for one in _keys(slot)], axis=1)
-        )
-        return places
 
     # Learning
 
-    def learn(self, scored: Scored, value: Any, weight: float = 1.0) -> int | None:
-        """This value was right. Returns the candidate that explains it best, None if none does."""
+    def example(self, scored: Scored, value: Any) -> Example:
+        """This value was right: what is to be learnt from that."""
         base = scored.base
-        right = base.values.numbers.get(key_of_value(value), base.none)
-        mask = base.number == right
+        known = base.values.number(key_of_value(value))
+        right = base.none if known is None else known
+        mask = base.at[:, 0] == right
         picked = np.flatnonzero(mask | (scored.chances > 1e-3))
         if len(picked) > MOST_KEPT_ROWS:
             picked = picked[np.argsort(-(scored.chances[picked] + mask[picked]))[:MOST_KEPT_ROWS]]
-        kept = (scored.places[picked].astype(np.int32), mask[picked], scored.prior[picked], weight)
+        stood = set(base.path_numbers[mask[: len(base.path_numbers)]].tolist())
+        codes = base.values.table.paths.codes
+        return Example(
+            base.slot,
+            scored.best_place(right) if right != base.none else None,
+            tuple(codes[number] for number in stood),
+            code(key_of_value(value)),
+            self._places(scored, picked),
+            mask[picked],
+            scored.prior[picked],
+        )
+
+    def learn(self, example: Example, weight: float = 1.0) -> None:
+        """Learn from it."""
+        kept = (example.places, example.right, example.prior, weight)
         self._step(kept)
         for past in self._kept.some(self._replays):
             self._step(past)
         self._kept.keep(kept)
-        return scored.best_place(right) if right != base.none else None
+
+    def _places(self, scored: Scored, picked: Places) -> npt.NDArray[np.int32]:
+        """Where the weights of some candidates' features lie."""
+        base, occurrences = scored.base, len(scored.base.features)
+        width = base.features.shape[1]
+        features = np.zeros((len(picked), width + len(_LINK_SALTS)), np.uint64)
+        stood = picked < occurrences
+        features[stood, :width] = base.features[picked[stood]]
+        features[~stood, : base.marks.shape[1]] = base.marks[picked[~stood] - occurrences]
+        if scored.links is not None:
+            features[:, width:] = scored.links[picked]
+        return self.weights.places(features, base.keys)
 
     def _step(self, kept: Kept) -> None:
         places, right, prior, weight = kept
-        wide = places.astype(np.int64)
-        chances = softmax(self.weights.scores(wide) + prior)
-        share = np.where(right, chances, np.float32(0.0))
-        total = float(share.sum())
-        if total > SURE:
-            return
-        self.weights.learn(wide, ((chances - share / max(total, 1e-9)) * weight).astype(np.float32))
-        self.weights.weights[NOWHERE] = 0.0
-
-    def note_sources(self, seen: View, scored: Scored, value: Any) -> None:
-        """Count where the value stood, in every place."""
-        base = scored.base
-        right = base.values.numbers.get(key_of_value(value))
-        numbers = np.unique(base.path_number[base.number == right]) if right is not None else ()
-        self.tallies.note_sources(base.slot, [int(seen.paths[number]) for number in numbers if number >= 0])
+        weights, rates = self.weights, np.full(places.shape[1], self.weights.rate, np.float32)
+        kernels.learn_pointed(weights.weights, weights.squares, places, right, prior, weight, rates, SURE)
+        weights.weights[NOWHERE] = 0.0
 
 
-def _alike(seen: View, slot: Slot) -> Places:
-    """By name: how alike it is to the argument's."""
-    names = seen.context.table.names
-    return np.array([likeness(names[one], slot.name) for one in seen.names.tolist()], np.int64)
-
-
-def _follows(seen: View, rows: Places, mine: list[int]) -> Places:
-    """1: of a path where the slot's last value stood; 2: right after that."""
-    at, follows = seen.at, np.zeros(len(rows), np.int64)
-    last = np.flatnonzero((at.value == mine[-1]) & (at.kind < 2)) if mine else ()
-    numbers, ranks = at.path_number[rows], at.rank[rows]
-    for i in last:
-        same = numbers == at.path_number[i]
-        follows[same] = np.maximum(follows[same], 1)
-        follows[same & (ranks == at.rank[i] + 1)] = 2
-    return follows
-
-
-def _steps(seen: View, slot: Slot, rows: Places) -> Places:
-    """How far each occurrence's record is from that of the tool's last call: 1 to 8, 0 nothing known, 9 no record."""
-    record, last = seen.at.record[rows], seen.context.last_record.get(slot.tool)
-    steps = np.clip(record - last, -2, 5) + 3 if last is not None else np.zeros(len(rows), np.int64)
-    return np.where(record > 0, steps, 9)
-
-
-def _keys(slot: Slot) -> list[Codes]:
-    """What a feature is mixed with: for any argument, for arguments of this name, for this tool's."""
-    return [_ANY, key(f"argument {slot.name}"), key(f"slot {slot.path}")]
+def _numbers(numbers: Sequence[int]) -> npt.NDArray[np.int32]:
+    return np.array(numbers, np.int32)

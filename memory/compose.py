@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter, OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from agentspec.calls import ToolCall
-from agentspec.memory.arguments import Pointer
-from agentspec.memory.candidates import Base, Chosen, Scored
+from agentspec.memory.arguments import Example, Pointer
+from agentspec.memory.candidates import Base, Chosen
+from agentspec.memory.repeats import Repeats
 from agentspec.memory.slots import Slot, is_name
 from agentspec.memory.table import key_of_value
 from agentspec.memory.view import View
@@ -63,10 +62,8 @@ class Composer:
                 continue
             beam = [Composed(ToolCall(tool, {}), math.log(share), sources=(("arguments", "as usual"),) * (not keys))]
             for name in keys:
-                slot = slot_of(tool, name, schema)
-                if slot.path not in bases:
-                    bases[slot.path] = self._pointer.base(seen, slot, scope)
-                longer = [more for one in beam for more in self._extended(seen, one, bases[slot.path])]
+                base = self._base(seen, slot_of(tool, name, schema), scope, bases)
+                longer = [more for one in beam for more in self._extended(seen, one, base)]
                 beam = sorted(longer, key=lambda one: -one.log_chance)[:BEAM]
             made += beam
         return sorted(made, key=lambda one: -one.log_chance)[: 2 * BEAM]
@@ -74,18 +71,17 @@ class Composer:
     def _extended(self, seen: View, one: Composed, base: Base) -> list[Composed]:
         """The call with one more argument, each of its likeliest values."""
         scored = self._pointer.score(base, one.chosen)
-        chances = scored.of_values()
-        longer = []
-        for i in np.argsort(-chances)[:VALUES].tolist():
-            if chances[i] < 1e-6:
+        name, longer = base.slot.name, []
+        for number, chance, candidate in scored.likeliest(VALUES):
+            if chance < 1e-6:
                 continue
-            place, value, name = scored.best_place(i), base.values.listed[i], base.slot.name
+            value = base.values.value(number)
             longer.append(
                 Composed(
                     ToolCall(one.call.name, {**one.call.arguments, name: value}),
-                    one.log_chance + math.log(chances[i]),
-                    one.chosen.and_also(value, int(base.record[place]), int(base.message[place])),
-                    (*one.sources, (name, _place(seen, base, place))),
+                    one.log_chance + math.log(chance),
+                    one.chosen.and_also(value, int(base.record[candidate]), int(base.message[candidate])),
+                    (*one.sources, (name, _place(seen, base, candidate))),
                 )
             )
         return longer
@@ -97,7 +93,7 @@ class Composer:
         chosen = Chosen()
         for name, value in call.arguments.items():
             base = bases.get(f"{call.name}.{name}")
-            number = base.values.numbers.get(key_of_value(value)) if base is not None else None
+            number = base.values.number(key_of_value(value)) if base is not None else None
             if base is None or number is None:
                 return UNLIKELY
             scored = self._pointer.score(base, chosen)
@@ -120,17 +116,37 @@ class Composer:
         total = counts.total() + 0.6
         return [(keys, n / total) for keys, n in counts.most_common(KEY_SETS + 1)]
 
-    def learn(self, seen: View, call: ToolCall, schema: Schema, scope: str | None, weight: float = 1.0) -> None:
-        """The call was made here."""
-        chosen = Chosen()
+    def examples(
+        self, seen: View, call: ToolCall, schema: Schema, scope: str | None, bases: dict[str, Base]
+    ) -> list[Example]:
+        """The call was made here: what is to be learnt of its arguments."""
+        chosen, examples = Chosen(), []
         named = [item for item in call.arguments.items() if is_name(item[0], schema)]
         for name, value in named[:MAX_ARGUMENTS]:
-            base = self._pointer.base(seen, slot_of(call.name, name, schema), scope)
-            scored: Scored = self._pointer.score(base, chosen)
-            place = self._pointer.learn(scored, value, weight)
-            self._pointer.note_sources(seen, scored, value)
+            base = self._base(seen, slot_of(call.name, name, schema), scope, bases)
+            example = self._pointer.example(self._pointer.score(base, chosen), value)
+            place = example.best
             record, message = (int(base.record[place]), int(base.message[place])) if place is not None else (0, 0)
             chosen = chosen.and_also(value, record, message)
+            examples.append(example)
+        return examples
+
+    def learn(self, examples: Sequence[Example], repeats: Repeats) -> float:
+        """Learn from a call's arguments. Returns what the one counts that counts least."""
+        least = 1.0
+        for example in examples:
+            habits = example.paths or [repeats.own(example.value)]
+            weight = repeats.most(example.slot.path, habits)
+            self._pointer.learn(example, weight)
+            self._pointer.tallies.note_sources(example.slot, example.paths)
+            least = min(least, weight)
+        return least
+
+    def _base(self, seen: View, slot: Slot, scope: str | None, bases: dict[str, Base]) -> Base:
+        known = bases.get(slot.path)
+        if known is None:
+            known = bases[slot.path] = self._pointer.base(seen, slot, scope)
+        return known
 
     def note(self, last: str, call: ToolCall, schema: Schema, scope: str | None, told: set[tuple[str, str]]) -> None:
         """Count a call that came after the action `last`; a value that the trajectory has `told` already, once."""
@@ -159,5 +175,6 @@ def slot_of(tool: str, name: str, schema: Schema) -> Slot:
 
 
 def _place(seen: View, base: Base, row: int) -> str:
-    number = int(base.path_number[row])
-    return seen.context.table.path_names[number] if number >= 0 else "a value of past calls"
+    if row >= len(base.path_numbers):
+        return "a value of past calls"
+    return seen.context.table.paths.listed[int(base.path_numbers[row])]

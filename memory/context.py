@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from copy import copy
 from typing import Any
 
 from agentspec.calls import ToolCall
@@ -22,6 +23,13 @@ MAX_FACTS = 24
 
 _STEM = re.compile(r"[a-z]{3,}|\d+")
 _ERROR = re.compile(r"\b(error|exception|traceback|not found|invalid|failed|denied|cannot|unable)\b", re.IGNORECASE)
+
+
+_GROWING = (
+    "emitted", "actions", "calls", "keys", "made", "results", "calls_by_name", "since_user", "last_record",
+    "_digests", "_waiting", "_places",
+)  # fmt: skip
+"""What a fork must not share; `slots_used` is copied deeper, all else is replaced and never changed."""
 
 
 class Context:
@@ -67,25 +75,47 @@ class Context:
         return self.table.message
 
     @property
+    def heard(self) -> bool:
+        """Whether the user has spoken."""
+        return self._heard_at > 0
+
+    @property
     def last_call(self) -> str:
         """The name of the last tool that was called."""
         return self.calls[-1].name if self.calls else ""
 
     # Growing
 
+    def fork(self) -> Context:
+        """The same up to here, to be grown on its own."""
+        other = copy(self)
+        other.table = self.table.fork()
+        other.slots_used = {slot: list(numbers) for slot, numbers in self.slots_used.items()}
+        for name in _GROWING:
+            setattr(other, name, copy(getattr(self, name)))
+        return other
+
     def sync(self, history: Sequence[Said], emitted: Sequence[ToolCall] = ()) -> bool:
         """Read what is new. False if this is not the trajectory that was read before: begin another context."""
         known = len(self._digests)
-        if [said.digest for said in history[:known]] != self._digests or not self._goes_on(history[known:], emitted):
+        if not self.goes_on_as(history) or not self._goes_on(history[known:], emitted):
             return False
         for said in history[known:]:
             self.read(said)
+        self.emit(emitted[len(self.emitted) :])
+        return True
+
+    def emit(self, calls: Sequence[ToolCall]) -> None:
+        """The running answer has made these calls too."""
         self.table.message += 1  # theirs is the next one
-        for call in emitted[len(self.emitted) :]:
+        for call in calls:
             self.emitted.append(call)
             self._call(call)
         self.table.message -= 1
-        return True
+
+    def goes_on_as(self, history: Sequence[Said]) -> bool:
+        """Whether this history begins with what was read."""
+        return [said.digest for said in history[: len(self._digests)]] == self._digests
 
     def _goes_on(self, new: Sequence[Said], emitted: Sequence[ToolCall]) -> bool:
         """Whether the calls that were read of the running answer are still its first ones."""
@@ -167,7 +197,7 @@ class Context:
 
     def _use(self, value: Any, slot: str) -> None:
         number = self.table.number(value)
-        self.table.used[number] += 1
+        self.table.used.array[number] += 1
         self.slots_used.setdefault(slot, []).append(number)
 
     def _note_record(self, call: ToolCall) -> None:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import re
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from agentspec.calls import ToolCall, canonical_json
 from agentspec.memory.context import Context
-from agentspec.memory.hashing import code
+from agentspec.memory.hashing import Codes, code
 from agentspec.memory.postings import COMMON, Postings
 from agentspec.memory.reading import MAX_CHARS
 from agentspec.memory.table import key_of
@@ -39,6 +39,7 @@ class Vote:
         similar: the likeness (0..1) of the most alike trajectory that made it.
         weight: the likeness of all that made it, as a share of that of all that were found.
         aligned: whether it comes next there, in order.
+        due: the likeness of all in which it is the first call not yet made after the last one made, as a share.
         episodes: in how many trajectories it was seen.
     """
 
@@ -47,6 +48,7 @@ class Vote:
     similar: float = 0.0
     weight: float = 0.0
     aligned: bool = False
+    due: float = 0.0
     episodes: set[int] = field(default_factory=set)
 
 
@@ -56,6 +58,8 @@ class Votes:
 
     of: dict[str, Vote] = field(default_factory=dict)
     totals: list[float] = field(default_factory=lambda: [0.0] * MAX_ORDER)
+    by_code: dict[int, Vote] = field(default_factory=dict)
+    """The same votes by the code of the call's key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,9 @@ class Episodes:
     def __init__(self) -> None:
         self.index = Postings()
         self.calls: OrderedDict[int, bytes] = OrderedDict()
-        """By episode: [[name, arguments], ...] as JSON."""
+        """By episode: [name, arguments] of each call as JSON, one a line."""
+        self.codes: dict[int, Codes] = {}
+        """By episode: the codes of its calls' keys."""
         self.numbers: dict[tuple[str, str], int] = {}
         """By scope and trajectory."""
         self.owners: dict[int, tuple[str, str]] = {}
@@ -92,7 +98,8 @@ class Episodes:
             self.next += 1
         else:  # it has grown: its old terms are in the index
             terms = {term for term in terms if number not in self.index.episodes(term, COMMON)}
-        self.calls[number] = canonical_json([[call.name, call.arguments] for call in context.calls]).encode()
+        self.codes[number] = np.array([code(key) for key in context.keys], np.uint64)
+        self.calls[number] = b"\n".join(canonical_json([call.name, call.arguments]).encode() for call in context.calls)
         self.index.add(sorted(terms), number)
         if len(self.calls) > MAX_EPISODES:
             self.forget(*self.owners[next(iter(self.calls))])
@@ -102,6 +109,7 @@ class Episodes:
         number = self.numbers.pop((scope, trajectory), None)
         if number is not None:
             self.calls.pop(number, None)
+            self.codes.pop(number, None)
             self.owners.pop(number, None)
 
     def votes(self, scope: str, context: Context) -> Votes:
@@ -109,50 +117,57 @@ class Episodes:
         votes = Votes()
         if not self.calls:
             return votes
-        made = context.keys
-        read: dict[int, list[tuple[str, ToolCall]]] = {}
-        if made:
-            for number in self.index.episodes(_call_term(scope, context.calls[-1]), FOLLOWED):
-                self._follow(votes, number, self._read(number, read), made)
-        similar = self._similar(scope, context)
+        made = [code(key) for key in context.keys]
+        for number in self.index.episodes(_call_term(scope, context.calls[-1]), FOLLOWED) if made else ():
+            if number in self.calls:
+                self._follow(votes, number, made)
+        similar, done = self._similar(scope, context), set(made)
         total = sum(likeness for _, likeness in similar) or 1.0
         for number, likeness in similar:
-            self._resemble(votes, _Found(number, likeness, likeness / total), self._read(number, read), made)
+            self._resemble(votes, _Found(number, likeness, likeness / total), done)
         return votes
 
-    def _read(self, number: int, read: dict[int, list[tuple[str, ToolCall]]]) -> list[tuple[str, ToolCall]]:
-        known = read.get(number)
-        if known is None:
-            raw = self.calls.get(number)
-            calls = [ToolCall(name, arguments) for name, arguments in json.loads(raw)] if raw else []
-            known = read[number] = [(key_of(call), call) for call in calls]
-        return known
+    def _call(self, number: int, place: int) -> ToolCall:
+        """The call at a place of an episode."""
+        name, arguments = json.loads(self.calls[number].split(b"\n")[place])
+        return ToolCall(name, arguments)
 
-    @staticmethod
-    def _follow(votes: Votes, number: int, calls: Sequence[tuple[str, ToolCall]], made: Sequence[str]) -> None:
-        for place in range(len(calls) - 1):
-            order = _alike_before(calls, place, made)
-            if order:
-                key, call = calls[place + 1]
-                vote = votes.of.setdefault(key, Vote(call))
-                vote.episodes.add(number)
-                for k in range(order):
-                    vote.followed[k] += 1
-                    votes.totals[k] += 1
+    def _follow(self, votes: Votes, number: int, made: Sequence[int]) -> None:
+        """Count what came after the same last calls. `made`: codes of this trajectory's, in order."""
+        codes = self.codes[number]
+        for place in np.flatnonzero(codes[:-1] == made[-1]).tolist():
+            order = _alike_before(codes, place, made)
+            vote = self._vote(votes, number, place + 1)
+            for k in range(order):
+                vote.followed[k] += 1
+                votes.totals[k] += 1
 
-    @staticmethod
-    def _resemble(votes: Votes, found: _Found, calls: Sequence[tuple[str, ToolCall]], made: Sequence[str]) -> None:
-        done = set(made)
-        last = max((i for i, (key, _) in enumerate(calls) if key in done), default=-1)
-        counted: set[str] = set()
-        for place, (key, call) in enumerate(calls):
-            if key in done:
+    def _vote(self, votes: Votes, number: int, place: int) -> Vote:
+        """The vote for the call at a place of an episode, which is one of those that were seen to make it."""
+        code_ = int(self.codes[number][place])
+        vote = votes.by_code.get(code_)
+        if vote is None:
+            call = self._call(number, place)
+            vote = votes.by_code[code_] = votes.of.setdefault(key_of(call), Vote(call))
+        vote.episodes.add(number)
+        return vote
+
+    def _resemble(self, votes: Votes, found: _Found, done: Set[int]) -> None:
+        """Count what a similar episode did that is not `done` here."""
+        codes = self.codes[found.number].tolist()
+        last = max((place for place, one in enumerate(codes) if one in done), default=-1)
+        counted: set[int] = set()
+        due = False
+        for place, one in enumerate(codes):
+            if one in done:
                 continue
-            vote = votes.of.setdefault(key, Vote(call))
-            if key not in counted:
-                counted.add(key)
+            vote = self._vote(votes, found.number, place)
+            if one not in counted:
+                counted.add(one)
                 vote.weight += found.share
-            vote.episodes.add(found.number)
+            if place > last and not due:
+                vote.due += found.share
+                due = True
             if found.likeness > vote.similar:
                 vote.similar, vote.aligned = found.likeness, place == last + 1
 
@@ -161,10 +176,10 @@ class Episodes:
         return [(number, score) for number, score in scores if number in self.calls][:SIMILAR]
 
 
-def _alike_before(calls: Sequence[tuple[str, ToolCall]], place: int, made: Sequence[str]) -> int:
+def _alike_before(codes: Codes, place: int, made: Sequence[int]) -> int:
     """How many calls up to this place are the last that were made, at most `MAX_ORDER`."""
     order = 0
-    while order < min(MAX_ORDER, place + 1, len(made)) and calls[place - order][0] == made[-1 - order]:
+    while order < min(MAX_ORDER, place + 1, len(made)) and codes[place - order] == made[-1 - order]:
         order += 1
     return order
 

@@ -7,18 +7,18 @@ A feature is any 64-bit code; its weight lies at the code's place in one table (
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from agentspec.memory import kernels
+
 Codes = npt.NDArray[np.uint64]
 Floats = npt.NDArray[np.floating[Any]]
 Places = npt.NDArray[np.integer[Any]]
-
-_ODD_1, _ODD_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
-_SHIFT = np.uint64(29)
 
 
 def code(text: str) -> int:
@@ -26,31 +26,18 @@ def code(text: str) -> int:
     return xxhash.xxh3_64_intdigest(text.encode("utf-8", "surrogatepass"))
 
 
+code_of = lru_cache(maxsize=1 << 16)(code)
+"""The same for texts that come again and again: names, and the words before values."""
+
+
 def codes(texts: list[str]) -> Codes:
     """The codes of several texts."""
     return np.fromiter((code(text) for text in texts), np.uint64, len(texts))
 
 
-def mix(one: Codes, other: Codes) -> Codes:
-    """One code for each pair of codes; broadcasts like numpy does."""
-    mixed = (one ^ (other * _ODD_1)) * _ODD_2
-    mixed ^= mixed >> _SHIFT
-    return mixed
-
-
-def key(text: str) -> Codes:
-    """The code of a text as an array of one, to mix with others."""
-    return np.array([code(text)], np.uint64)
-
-
-def paired(columns: Sequence[tuple[Codes, Places]], salts: Codes) -> Codes:
-    """(rows, columns): one code for each pair of a code and a number, another for each column."""
-    ones = np.empty((len(columns[0][0]), len(columns)), np.uint64)
-    others = np.empty_like(ones)
-    for i, (one, other) in enumerate(columns):
-        ones[:, i] = one
-        others[:, i] = other
-    return mix(ones ^ salts[: len(columns)], others + np.uint64(1))
+def salts(name: str, count: int) -> Codes:
+    """Codes that keep columns of numbers apart."""
+    return codes([f"{name} {i}" for i in range(count)])
 
 
 CERTAIN_SHARE, FADE = 0.04, 0.98
@@ -63,25 +50,23 @@ class HashedWeights:
     def __init__(self, bits: int, rate: float, floor: float = 1.0) -> None:
         self.rate = rate
         self.floor = np.float32(floor)
-        self._shift = np.uint64(64 - bits)
+        self.shift = np.uint64(64 - bits)
         self.weights: Floats = np.zeros(1 << bits, np.float32)
         self.squares: Floats = np.full(1 << bits, floor, np.float32)
 
-    def places(self, features: Codes) -> Places:
-        """Where the weights of these features lie."""
-        return ((features * _ODD_1) >> self._shift).astype(np.int64)
+    def places(self, features: Codes, keys: Codes) -> npt.NDArray[np.int32]:
+        """(rows, features x keys): where the weights of these features lie, each mixed with each key; 0: no feature."""
+        return kernels.places(features, keys, self.shift)
 
     def scores(self, places: Places) -> Floats:
         """Sum of the weights of each row of places."""
-        return np.asarray(self.weights[places].sum(axis=-1), np.float32)
+        return kernels.summed(self.weights, places)
 
     def learn(self, places: Places, errors: Floats, rates: Floats | None = None) -> None:
         """One AdaGrad step: `errors` is the loss's derivative by each row's score; `rates`: of each column."""
-        flat = places.ravel()
-        slopes = np.repeat(errors, places.shape[-1]).astype(np.float32)
-        np.add.at(self.squares, flat, slopes * slopes)
-        rate = self.rate if rates is None else np.tile(rates, len(errors))
-        np.add.at(self.weights, flat, -rate * slopes / np.sqrt(self.squares[flat]))
+        if rates is None:
+            rates = np.full(places.shape[1], self.rate, np.float32)
+        kernels.descend(self.weights, self.squares, places, errors, rates)
 
 
 def blend(answers: Sequence[Floats], merits: Floats) -> Floats:
@@ -99,6 +84,7 @@ def credit(merits: Floats, shares: Floats, weight: float, least: float = 1e-4) -
 
 
 def softmax(scores: Floats) -> Floats:
-    """Probabilities from scores, along the last axis."""
-    shifted = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    return np.asarray(shifted / shifted.sum(axis=-1, keepdims=True), np.float32)
+    """Probabilities from scores."""
+    chances = np.array(scores, np.float32)
+    kernels.to_chances(chances)
+    return chances

@@ -22,8 +22,8 @@ NAMES = 3
 COVERED = 0.8
 """Names are tried until they have this share of the probability."""
 LEAST_CHANCE = 0.08
-MAX_SLOTS = 10
-"""Arguments that are filled for one look; a name that was begun is finished."""
+MAX_SLOTS = 8
+"""Arguments that are filled for one look; those of the likeliest name are, however many."""
 RECALLED = 12
 """Most calls of past trajectories that become candidates."""
 
@@ -38,7 +38,13 @@ class Look:
     likely: list[tuple[str, float]]
     """Tools with their probabilities given a call, likeliest first."""
     seen: View
+    bases: dict[str, Base]
+    """By slot: the candidates of the arguments that were looked at."""
     weighed: Weighed
+
+    def covers(self, call: ToolCall | None) -> bool:
+        """Whether all of a call's arguments were looked at."""
+        return call is None or all(f"{call.name}.{name}" in self.bases for name in call.arguments)
 
 
 @dataclass(slots=True)
@@ -72,7 +78,7 @@ def take_a_look(parts: Parts, context: Context, tools: Tools, scope: str | None)
         if key not in composed and (not tools or vote.call.name in tools):
             chance = parts.composer.chance(seen, vote.call, tools.get(vote.call.name, {}), bases)
             candidates.append(witness.evidence(vote.call, key, chance))
-    return Look(ranked, likely, seen, parts.weighing.weigh(candidates))
+    return Look(ranked, likely, seen, bases, parts.weighing.weigh(candidates))
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +93,11 @@ def _composed(parts: Parts, seen: View, likely: Sequence[tuple[str, float]], ask
     found: dict[str, Composed] = {}
     covered = 0.0
     for name, chance in likely[:NAMES]:
-        if found and (covered > COVERED or chance < LEAST_CHANCE or len(asked.bases) >= MAX_SLOTS):
+        if found and (covered > COVERED or chance < LEAST_CHANCE):
             break
+        usual = parts.composer.likely_keys(seen, name, asked.tools.get(name, {}))[0][0]
+        if found and len(asked.bases) + len(usual) > MAX_SLOTS:
+            continue
         covered += chance
         for one in parts.composer.compose(seen, name, asked.tools.get(name, {}), asked.scope, asked.bases):
             found.setdefault(key_of(one.call), one)
@@ -112,7 +121,7 @@ class _Witness:
         if "recurrence" not in self.parts.without:
             marks += self._followed(vote)
         if "episodes" not in self.parts.without:
-            marks += self._alike(vote, chance)
+            marks += [*self._alike(vote, chance), *self._due(vote, chance)]
         if "confusions" not in self.parts.without:
             marks.append(self._confused(call.name))
         name_chance = next((share for name, share in self.likely if name == call.name), 1e-4)
@@ -134,6 +143,16 @@ class _Witness:
             f"agreed {agreed} {found.aligned} {alike}",
             f"agreed {agreed} {min(len(self.context.calls), 3)} {chance > 0.5}",
         ]
+
+    def _due(self, vote: Vote | None, chance: float) -> list[str]:
+        """Whether it is the next call of similar trajectories, together with what followed the same calls."""
+        due, alike = (_fifths(vote.due), _fifths(vote.similar)) if vote is not None else (0, 0)
+        followed = 0
+        for order, total in enumerate(self.votes.totals, 1):
+            if total:
+                followed = 10 * order + (_fifths(vote.followed[order - 1] / total) if vote is not None else 0)
+        heard = self.context.actions[-1] == "U"
+        return [f"due {due} {alike}", f"due {due} {heard} {followed}", f"longest {followed} {_fifths(chance)}"]
 
     def _confused(self, name: str) -> str:
         first = self.likely[0][0] if self.likely else ""

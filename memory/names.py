@@ -2,52 +2,40 @@
 
 Its features are the last actions, what was called, the words of the last messages, how well a tool's words meet the
 user's, and fuel: whether values lie unused where the tool's arguments usually come from. The back-off model's
-log-probability is one more feature, with weight 1 from the start. Four experts answer: three softmaxes that learn at
-different rates and go over past points more or less often, and the back-off model alone; their answers are mixed by how
-well each has done lately (`hashing.blend`).
+log-probability is one more feature, with weight 1 from the start. Five experts answer: three softmaxes that learn at
+different rates and go over past points more or less often, the back-off model alone, and which tool follows the last
+two here and in the past (`trigram.py`); their answers are mixed by how well each has done lately (`hashing.blend`).
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
 
+from agentspec.memory import kernels
 from agentspec.memory.arguments import Pointer
 from agentspec.memory.context import Context
-from agentspec.memory.hashing import Floats, HashedWeights, Places, blend, code, codes, credit, key, mix, softmax
+from agentspec.memory.hashing import Codes, Floats, Places, blend, code, codes, credit, salts
+from agentspec.memory.meeting import Meetings
+from agentspec.memory.name_experts import EXPERTS, OWN, Example, Expert
 from agentspec.memory.reading import shape
 from agentspec.memory.replay import Replay
 from agentspec.memory.slots import words_of
 from agentspec.memory.transitions import SPEAKS, Transitions
+from agentspec.memory.trigram import Trigram
 
-_ANY_TOOL = key("any tool")
-OWN = 9
-"""Features that compare a tool with the context."""
+_ANY_TOOL = np.uint64(code("any tool"))
+_SALTS = salts("own", OWN)
 MAX_KEPT = 3_000
 MOST_KEPT_CLASSES = 40
 """Tools that a point is learnt against: the likeliest."""
 MAX_TOOLS = 400
 
 Schemas = Mapping[str, Mapping[str, object]]
-
-
-@dataclass(frozen=True, slots=True)
-class Rates:
-    """Learning rates: features of the last actions, of words, and those that compare (by tool, for any tool)."""
-
-    actions: float
-    words: float
-    own: float
-    any_tool: float
-    replays: int
-
-
-EXPERTS = (Rates(0.04, 0.015, 0.05, 0.05, 4), Rates(0.1, 0.05, 0.2, 0.1, 1), Rates(0.03, 0.02, 0.03, 0.03, 2))
 
 
 @dataclass(slots=True)
@@ -76,42 +64,20 @@ class Ranked:
         return float(self.chances[0])
 
 
-@dataclass(slots=True)
-class _Kept:
-    places: Places
-    prior: Floats
-    right: int
-    few: int
-    weight: float
+class _At:
+    """A context, as every tool is compared with it."""
 
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.user, self.own = frozenset(context.user_words), frozenset(context.own_words)
+        self._unused: dict[int, tuple[int, int]] = {}
 
-class Expert:
-    """One online softmax."""
-
-    def __init__(self, rates: Rates, bits: int) -> None:
-        self.weights = HashedWeights(bits, 1.0, 0.5)
-        self.rates = rates
-        self.trust = np.ones(2, np.float64)
-        """Weight of the back-off's log-probability, and its AdaGrad sum."""
-
-    def answer(self, places: Places, prior: Floats) -> Floats:
-        """Probability of each class."""
-        return softmax(self.weights.scores(places) + np.float32(self.trust[0]) * prior)
-
-    def learn(self, kept: _Kept) -> None:
-        """One step towards the right class."""
-        errors = self.answer(kept.places, kept.prior)
-        errors[kept.right] -= 1.0
-        errors *= np.float32(kept.weight)
-        width = kept.places.shape[1]
-        rates = np.full(width, self.rates.words, np.float32)
-        rates[: kept.few] = self.rates.actions
-        rates[width - OWN :] = self.rates.own
-        rates[width - 2 * OWN : width - OWN] = self.rates.any_tool
-        self.weights.learn(kept.places, errors, rates)
-        slope = float(errors @ kept.prior)
-        self.trust[1] += slope * slope
-        self.trust[0] = max(0.1, self.trust[0] - 0.1 * slope / math.sqrt(self.trust[1]))
+    def unused(self, path: int) -> tuple[int, int]:
+        """How many values at this path were no argument yet, and how many of those are fresh."""
+        known = self._unused.get(path)
+        if known is None:
+            known = self._unused[path] = self.context.table.unused(path, self.context.fresh_from)
+        return known
 
 
 @dataclass(slots=True)
@@ -123,93 +89,123 @@ class NameModel:
     without: frozenset[str] = frozenset()
     """Parts that are left out."""
     transitions: Transitions = field(default_factory=Transitions)
+    trigram: Trigram = field(default_factory=Trigram)
     experts: list[Expert] = field(init=False)
-    merits: Floats = field(default_factory=lambda: np.zeros(len(EXPERTS) + 1, np.float32))
-    """Faded log-likelihood of each expert, the back-off model last."""
+    merits: Floats = field(default_factory=lambda: np.zeros(len(EXPERTS) + 2, np.float32))
+    """Faded log-likelihood of each expert; the back-off model and the trigram come last."""
     seen: dict[str, None] = field(default_factory=dict)
     """Tools that were called, for requests that list none."""
-    _kept: Replay[_Kept] = field(default_factory=lambda: Replay(MAX_KEPT))
+    _meetings: Meetings = field(default_factory=Meetings)
+    _kept: Replay[Example] = field(default_factory=lambda: Replay(MAX_KEPT))
 
     def __post_init__(self) -> None:
         self.experts = [Expert(rates, self.bits) for rates in EXPERTS]
 
     def rank(self, context: Context, tools: Schemas) -> Ranked:
         """Probabilities of the next tool, or of none."""
-        classes = [SPEAKS, *(tools or self.seen)]
+        classes = [SPEAKS, *(tools or dict.fromkeys([*self.seen, *context.calls_by_name]))]
         chances = np.array(self.transitions.chances(context.actions, classes))
         if "transitions" in self.without:
             chances[:] = 1.0 / len(chances)
         prior = np.log(np.maximum(chances, 1e-6)).astype(np.float32)
-        places, few = self._places(context, classes, prior)
+        places, few = self._places(context, classes, prior, self._meetings.of(tools).marks(context, classes))
         answers = [expert.answer(places, prior) for expert in self.experts]
-        answers.append((chances / chances.sum()).astype(np.float32))
-        mixed = answers[-1] if "context" in self.without else blend(answers, self.merits)
+        backed = (chances / chances.sum()).astype(np.float32)
+        answers += [backed, self._after_names(context, classes, float(backed[0]))]
+        mixed = backed if "context" in self.without else blend(answers, self.merits)
         return Ranked(classes, mixed, answers, places, prior, few, 2.0 / (2.0 + len(context.emitted)))
 
-    def learn(self, ranked: Ranked, name: str, weight: float = 1.0) -> None:
-        """This tool came next (`SPEAKS`: none)."""
+    def _after_names(self, context: Context, classes: Sequence[str], no_call: float) -> Floats:
+        """What follows the last two tools, the share of "no call" being given."""
+        if len(classes) == 1:
+            return np.ones(1, np.float32)
+        chances = np.array(self.trigram.chances([call.name for call in context.calls], classes[1:]))
+        if "transitions" in self.without:
+            chances[:] = 1.0
+        return np.concatenate([[no_call], (1.0 - no_call) * chances / chances.sum()]).astype(np.float32)
+
+    def example(self, ranked: Ranked, name: str) -> Example | None:
+        """This tool came next (`SPEAKS`: none): what is to be learnt from that; None where it was no choice."""
         if name not in ranked.classes:
-            return
+            return None
         right = ranked.classes.index(name)
         shares = np.array([answer[right] for answer in ranked.answers], np.float32)
-        credit(self.merits, shares, weight)
         rows = np.argsort(-ranked.chances)[:MOST_KEPT_CLASSES]
         if right not in rows:
             rows[-1] = right
         place = int(np.flatnonzero(rows == right)[0])
-        kept = _Kept(
-            ranked.places[rows].astype(np.int32), ranked.prior[rows], place, ranked.few, ranked.weight * weight
-        )
+        return Example(ranked.places[rows], ranked.prior[rows], place, ranked.few, ranked.weight, shares)
+
+    def learn(self, example: Example, weight: float = 1.0) -> None:
+        """Learn from it."""
+        credit(self.merits, example.shares, weight)
+        kept = replace(example, weight=example.weight * weight)
         for expert in self.experts:
             expert.learn(kept)
             for past in self._kept.some(0 if "replays" in self.without else expert.rates.replays):
                 expert.learn(past)
         self._kept.keep(kept)
 
-    def note(self, actions: Sequence[str], name: str, weight: float) -> None:
-        """What is counted of a next action."""
+    def note(self, actions: Sequence[str], names: Sequence[str], name: str, weight: float) -> None:
+        """What is counted of a next action. `names`: the last two tools that were called."""
         self.transitions.learn(actions, name, weight)
         if name != SPEAKS:
+            self.trigram.learn(names, name, weight)
             self.seen[name] = None
             if len(self.seen) > MAX_TOOLS:
                 self.seen.pop(next(iter(self.seen)))
 
-    def _places(self, context: Context, classes: Sequence[str], prior: Floats) -> tuple[Places, int]:
-        actions, words = _actions(context), _words(context)
-        shared = codes([*actions, *words])
-        keys = np.array([code("tool " + name) for name in classes], np.uint64)
-        own = np.array([codes(self._own(context, name, float(prior[i]))) for i, name in enumerate(classes)], np.uint64)
-        every = [mix(shared[None, :], keys[:, None]), mix(own, _ANY_TOOL), mix(own, keys[:, None])]
-        return self.experts[0].weights.places(np.concatenate(every, axis=1)), len(actions)
+    def _places(self, context: Context, classes: Sequence[str], prior: Floats, meeting: Places) -> tuple[Places, int]:
+        actions, words = codes(_actions(context)), _words(context)
+        shared = np.concatenate([actions, words])
+        keys = codes(["tool " + name for name in classes])
+        at = _At(context)
+        compared = [self._own(at, name, chance) for name, chance in zip(classes, prior.tolist(), strict=True)]
+        numbers = np.concatenate([np.array(compared, np.int64), meeting], axis=1)
+        own = kernels.columns_paired(np.zeros(numbers.shape, np.uint64), numbers, _SALTS)
+        return kernels.class_places(shared, keys, own, _ANY_TOOL, self.experts[0].weights.shift), len(actions)
 
-    def _own(self, context: Context, name: str, prior: float) -> list[str]:
+    def _own(self, at: _At, name: str, prior: float) -> tuple[int, ...]:
+        """What compares a tool with the context, nine numbers."""
+        context = at.context
         done, since = context.calls_by_name.get(name, 0), context.since_user.count(name)
         words = words_of(name)
-        meets = tuple(sum(word[:6] in said for word in words) for said in (context.user_words, context.own_words))
-        fuel = self._fuel(context, name)
+        meets = [sum(word[:6] in said for word in words) for said in (at.user, at.own)]
+        user, own = min(meets[0], 3), min(meets[1], 3)
+        fuel = self._fuel(at, name)
         last, none, heard = context.last_call == name, name == SPEAKS, context.actions[-1] == "U"
-        return [
-            f"prior {int(max(prior, -8.0) * 1.5)} {none}",
-            f"done {min(done, 3)} since {min(since, 2)} last {last} {none}",
-            f"meets user {min(meets[0], 3)} of {min(len(words), 3)} {heard}",
-            f"meets own {min(meets[1], 3)} {heard}",
-            f"fuel {fuel} {none}",
-            f"fuel {fuel} done {min(done, 2)} last {last}",
-            f"again {min(len(context.emitted), 2)} {last} {none}",
-            f"again {min(len(context.emitted), 2)} {last} fuel {fuel}",
-            f"fuel {fuel} meets {min(meets[0], 2)} since {min(since, 1)}",
-        ]
+        again = min(len(context.emitted), 2)
+        return (
+            int(max(prior, -8.0) * 1.5) * 2 + none + 100,
+            min(done, 3) + 4 * min(since, 2) + 16 * last + 32 * none,
+            user + 4 * min(len(words), 3) + 16 * heard,
+            own + 4 * heard,
+            fuel * 2 + none,
+            fuel * 8 + 2 * min(done, 2) + last,
+            again + 4 * last + 8 * none,
+            again + 4 * last + 8 * fuel,
+            fuel * 8 + min(user, 2) + 4 * min(since, 1),
+        )
 
-    def _fuel(self, context: Context, name: str) -> str:
-        """How many unused values lie where this tool's arguments come from, and whether they are fresh."""
-        marks = []
+    def _fuel(self, at: _At, name: str) -> int:
+        """How many unused values lie where this tool's first two arguments come from, and whether they are fresh."""
+        mark = 0
         for slot in self.pointer.tallies.slots.get(name, ())[:2]:
             best = 0
-            for path, _ in self.pointer.tallies.sources.get(slot, Counter()).most_common(2):
-                unused, fresh = context.table.unused(path, context.fresh_from)
+            for path in _most(self.pointer.tallies.sources.get(slot)):
+                unused, fresh = at.unused(path)
                 best = max(best, (unused > 0) + 2 * (fresh > 0) + (unused > 1 and fresh > 0))
-            marks.append(str(best))
-        return "".join(marks)
+            mark = 8 * mark + best + 1
+        return mark
+
+
+def _most(counts: Counter[int] | None) -> list[int]:
+    """The two that were counted most often, the first ones where several were."""
+    if not counts:
+        return []
+    first = max(counts, key=counts.__getitem__)
+    rest = [one for one in counts if one != first]
+    return [first, max(rest, key=counts.__getitem__)] if rest else [first]
 
 
 def _actions(context: Context) -> list[str]:
@@ -242,7 +238,7 @@ def _kind(value: object) -> str:
     return text if len(text) <= 12 and text.replace("_", "").isalpha() else f"{text[:1]} {shape(value)}"
 
 
-def _words(context: Context) -> list[str]:
+def _words(context: Context) -> Codes:
     """Features of what was said, whatever the tool."""
     last = context.actions[-1]
     at = "U" if last == "U" else "R"
@@ -252,4 +248,4 @@ def _words(context: Context) -> list[str]:
     features += [f"a{at} {word}" for word in set(context.own_words[:60])]
     if last != "U":
         features += [f"r {word} {last}" for word in set(context.result_words)]
-    return features
+    return codes(features)

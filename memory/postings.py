@@ -3,17 +3,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from agentspec.memory.hashing import Codes
+from agentspec.memory.hashing import Codes, Places
 
 RUN = 8192
 COMMON = 64
 """Latest episodes of a term that count."""
+LEAST_WEIGHT = 0.7
+"""A term that more than half of all episodes hold says nothing."""
+SIMILAR = 16
 
 
 class Postings:
@@ -63,24 +65,40 @@ class Postings:
 
     def similar(self, terms: Codes, episodes: int) -> list[tuple[int, float]]:
         """Episodes by the share of these terms' weight (inverse document frequency) that they hold, best first."""
-        found: list[list[int]] = [[] for _ in terms]
+        held: list[npt.NDArray[np.uint32]] = []
+        by: list[int] = []
         counts = np.zeros(len(terms), np.int64)
         for known, numbers in self.runs:
             low, high = np.searchsorted(known, terms, "left"), np.searchsorted(known, terms, "right")
             counts += high - low
             for i in np.flatnonzero(high > low).tolist():
-                found[i] += numbers[max(low[i], high[i] - COMMON) : high[i]].tolist()
-        weight, total = [0.0] * len(terms), 0.0
+                held.append(numbers[max(low[i], high[i] - COMMON) : high[i]])
+                by.append(i)
         for i, term in enumerate(terms.tolist()):
-            new = self._new.get(term, ())
-            found[i] += new
-            weight[i] = max(math.log((episodes + 1) / (int(counts[i]) + len(new) + 0.5)), 0.0)
-            total += weight[i]
-        scores: dict[int, float] = {}
-        for i, numbers_of in enumerate(found):
-            if weight[i] < 0.7:
-                continue
-            for number in numbers_of[-COMMON:]:
-                scores[number] = scores.get(number, 0.0) + weight[i]
-        best = sorted(scores.items(), key=lambda one: (-one[1], -one[0]))[:16]
-        return [(number, score / max(total, 1e-9)) for number, score in best]
+            new = self._new.get(term)
+            if new:
+                counts[i] += len(new)
+                held.append(np.array(new[-COMMON:], np.uint32))
+                by.append(i)
+        if not held:
+            return []
+        weights = np.maximum(np.log((episodes + 1) / (counts + 0.5)), 0.0)
+        which = np.repeat(by, [len(one) for one in held])
+        numbers_of = np.concatenate(held)
+        counted = _latest(which) & (weights[which] >= LEAST_WEIGHT)
+        distinct, inverse = np.unique(numbers_of[counted], return_inverse=True)
+        scores = np.bincount(inverse, weights=weights[which[counted]], minlength=len(distinct))
+        best = np.lexsort((-distinct.astype(np.int64), -scores))[:SIMILAR]
+        total = max(float(weights.sum()), 1e-9)
+        return [(int(distinct[i]), float(scores[i]) / total) for i in best]
+
+
+def _latest(which: Places) -> npt.NDArray[np.bool_]:
+    """Which postings are among the latest `COMMON` of their term; a term's come from several runs, the older first."""
+    order = np.argsort(which, kind="stable")
+    sizes = np.bincount(which)
+    ends = np.cumsum(sizes)
+    left = np.empty(len(which), np.int64)
+    left[order] = np.repeat(ends, sizes) - np.arange(len(which))
+    latest: npt.NDArray[np.bool_] = left <= COMMON
+    return latest

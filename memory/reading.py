@@ -174,6 +174,19 @@ def _word(token: str, path: str, before: tuple[str, str]) -> Iterator[Found]:
     yield Found(token, path, before[1], context, 0, SCALAR)
 
 
+class _Marks(dict[int, str]):
+    """What stands for a character in a shape: its kind."""
+
+    def __missing__(self, point: int) -> str:
+        one = chr(point)
+        mark = self[point] = "0" if one.isdigit() else "A" if one.isupper() else "a" if one.isalpha() else one
+        return mark
+
+
+_MARKS = _Marks()
+_RUN = re.compile(r"(.)(\1*)", re.DOTALL)
+
+
 def shape(value: Any) -> str:
     """What a value looks like: its kind of characters, runs shortened. `HAT188` -> `A+0+`."""
     if isinstance(value, bool):
@@ -182,11 +195,5 @@ def shape(value: Any) -> str:
         return "int" if isinstance(value, int) else "float"
     if not isinstance(value, str):
         return "list" if isinstance(value, list) else "object"
-    marks: list[str] = []
-    for character in value[:24]:
-        mark = "0" if character.isdigit() else "A" if character.isupper() else "a" if character.isalpha() else character
-        if marks and marks[-1].startswith(mark):
-            marks[-1] = mark + "+"
-        else:
-            marks.append(mark)
-    return "".join(marks[:8]) + ("…" if len(value) > 24 else "")
+    marks = _RUN.findall(value[:24].translate(_MARKS))[:8]
+    return "".join(mark + "+" * bool(more) for mark, more in marks) + ("…" if len(value) > 24 else "")

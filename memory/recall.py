@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter, OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from agentspec.calls import ToolCall
 from agentspec.memory import snapshot
@@ -14,19 +14,23 @@ from agentspec.memory.compose import Composer, values_told
 from agentspec.memory.confusions import Confusions
 from agentspec.memory.context import Context
 from agentspec.memory.episodes import Episodes
+from agentspec.memory.lessons import Learner, Point, Reading
 from agentspec.memory.looking import Look, Parts, Tools, take_a_look
 from agentspec.memory.names import NameModel
 from agentspec.memory.observations import Observations
+from agentspec.memory.repeats import Repeats
 from agentspec.memory.table import key_of
-from agentspec.memory.transitions import SPEAKS
 from agentspec.memory.weighing import Weighing
 from agentspec.recollection import Forecast, Past, Question, Recalled
-from agentspec.trajectory import ASSISTANT, TOOL, USER, Said
+from agentspec.trajectory import ASSISTANT, TOOL, Said
 
 PARTS = ("transitions", "context", "constants", "recurrence", "episodes", "confusions", "replays", "weighing")
 """Parts that can be left out, to see what each is worth."""
 
-MAX_CONTEXTS = 64
+MAX_READINGS = 32
+"""Trajectories that are kept as far as they were read."""
+MAX_LESSONS = 1_000
+"""Points of them that wait to be learnt, about 50 KB each; others are looked at again."""
 MAX_LEARNT = 200_000
 LEAST_WEIGHT = 0.05
 """Points that count less are counted, and no weights are learnt from them."""
@@ -34,16 +38,6 @@ FAILED_WEIGHT = 0.4
 """What an action of a failed trajectory counts."""
 LEAST_CHAIN = 0.05
 """A chain ends where the product of its probabilities falls below."""
-
-
-@dataclass(frozen=True, slots=True)
-class Noted:
-    """A point that was learnt, to be counted once its trajectory has been gone through."""
-
-    actions: tuple[str, ...]
-    call: ToolCall | None
-    weight: float
-    """What it counts: the n-th time that a trajectory does the same after the same, 1/n². So none outweighs several."""
 
 
 class Recall:
@@ -65,7 +59,7 @@ class Recall:
         self.observations = Observations()
         self.learnt: OrderedDict[str, int] = OrderedDict()
         """By trajectory: how many of its messages were learnt."""
-        self._contexts: OrderedDict[str, Context] = OrderedDict()
+        self._readings: OrderedDict[str, Reading] = OrderedDict()
         self._lock = threading.RLock()
         self._learning = threading.Lock()
         """One trajectory after the other."""
@@ -75,8 +69,10 @@ class Recall:
     def forecast(self, question: Question) -> Forecast:
         """What is likely to come next. Milliseconds, no model call."""
         with self._lock:
-            context = self._context(question)
-            return self._forecast(self._look(context, question))
+            reading = self._reading(question)
+            look = self._look(reading.at(question.emitted), question)
+            reading.looks[tuple(key_of(call) for call in question.emitted)] = look
+            return self._forecast(look)
 
     def chain(self, question: Question, depth: int) -> list[Forecast]:
         """The next forecast and those after it, each given that the one before came true and had its usual result.
@@ -101,15 +97,26 @@ class Recall:
                 forecasts.append(self._forecast(self._look(context, replace(question, history=history))))
         return forecasts
 
-    def _context(self, question: Question) -> Context:
-        context = self._contexts.pop(question.trajectory, None)
-        if context is None or not context.sync(question.history, question.emitted):
-            context = Context()
-            context.sync(question.history, question.emitted)
-        self._contexts[question.trajectory] = context
-        if len(self._contexts) > MAX_CONTEXTS:
-            self._contexts.popitem(last=False)
-        return context
+    def _reading(self, question: Question) -> Reading:
+        reading = self._readings.pop(question.trajectory, None)
+        if reading is None or not reading.goes_on_as(question.scope, question.history):
+            reading = Reading(question.scope)
+        reading.read_all(question.history, self._learner(question.tools, question.scope, question.trajectory))
+        self._keep(question.trajectory, reading)
+        return reading
+
+    def _keep(self, trajectory: str, reading: Reading) -> None:
+        self._readings[trajectory] = reading
+        if len(self._readings) > MAX_READINGS:
+            self._readings.popitem(last=False)
+        left = MAX_LESSONS - sum(len(one.lessons) for one in self._readings.values())
+        for one in self._readings.values():
+            if left < 0 and one is not reading:
+                left += len(one.lessons)
+                one.forget_lessons(one.context.message)
+
+    def _learner(self, tools: Tools, scope: str, trajectory: str, *, everywhere: bool = False) -> Learner:
+        return Learner(self.parts, tools, values_within(scope, trajectory), everywhere)
 
     def _look(self, context: Context, question: Question) -> Look:
         return take_a_look(self.parts, context, question.tools, values_within(question.scope, question.trajectory))
@@ -140,42 +147,47 @@ class Recall:
     def _learn(self, past: Past, scope: str | None) -> None:
         with self._lock:
             known = self.learnt.get(past.trajectory, 0)
-        context = Context()
-        noted: list[Noted] = []
-        seen: Counter[tuple[str, str]] = Counter()
-        told: set[tuple[str, str]] = set()
-        for place, emitted, call in points(past.history):
-            with self._lock:  # let go in between: a forecast waits for one point at most
-                context.sync(past.history[:place], emitted)
-                weight = _weight(seen, context, call)
-                if place >= known:
-                    if weight >= LEAST_WEIGHT:
-                        self._learn_point(context, past.tools, scope, call, weight)
-                    noted.append(Noted(tuple(context.actions[-4:]), call, weight))
-                elif call is not None:
-                    told.update(values_told(call))
+            asked = self._readings.pop(past.trajectory, None)
+        reading = self._read(past, asked, known)
+        repeats = Repeats(self.parts.pointer.tallies.witnessed, past.scope)
+        weighed = [(point, point.weight(repeats)) for point in reading.points]
+        weight_of = {id(point): weight for point, weight in weighed}
+        learner = self._learner(past.tools, past.scope, past.trajectory)
+        for begun in reading.lessons:
+            weight = weight_of[id(begun.point)]
+            if begun.point.place >= known and weight >= LEAST_WEIGHT:
+                lesson = learner.finished(begun)
+                with self._lock:  # let go in between: a forecast waits for one point at most
+                    learner.learn(lesson, weight, repeats)
+        noted = [one for one in weighed if one[0].place >= known]
+        told = {
+            one for point in reading.points if point.place < known and point.call for one in values_told(point.call)
+        }
+        reading.forget_lessons(reading.context.message)
         with self._lock:
-            context.sync(past.history)
-            self._note(past, scope, context, noted, told)
+            self._note(past, scope, reading.context, noted, told)
+            if not known:
+                repeats.settle()
+            if asked is not None and past.trajectory not in self._readings:  # more may be asked of it
+                self._keep(past.trajectory, reading)
 
-    def _learn_point(
-        self, context: Context, tools: Tools, scope: str | None, call: ToolCall | None, weight: float
-    ) -> None:
-        parts = self.parts
-        if call is None:
-            parts.names.learn(parts.names.rank(context, tools), SPEAKS, weight)
-            return
-        look = take_a_look(parts, context, tools, scope)
-        key = key_of(call)
-        right = next((i for i, one in enumerate(look.weighed.candidates) if one.key == key), None)
-        parts.weighing.learn(look.weighed, right, weight)
-        if look.likely:
-            parts.confusions.learn(look.likely[0][0], context.actions[-1], call.name)
-        parts.names.learn(look.ranked, call.name, weight)
-        parts.composer.learn(look.seen, call, tools.get(call.name, {}), parts.values_of(scope), weight)
+    def _read(self, past: Past, reading: Reading | None, known: int) -> Reading:
+        """The whole trajectory, with lessons from message `known` on; no other thread has this reading."""
+        if reading is not None and reading.whole_from <= known and reading.goes_on_as(past.scope, past.history):
+            reading.read_all(past.history, self._learner(past.tools, past.scope, past.trajectory, everywhere=True))
+            return reading
+        reading = Reading(past.scope)
+        reading.read_all(past.history[:known], None)
+        reading.read_all(past.history, self._learner(past.tools, past.scope, past.trajectory, everywhere=True))
+        return reading
 
     def _note(
-        self, past: Past, scope: str | None, context: Context, noted: Sequence[Noted], told: set[tuple[str, str]]
+        self,
+        past: Past,
+        scope: str | None,
+        context: Context,
+        noted: Sequence[tuple[Point, float]],
+        told: set[tuple[str, str]],
     ) -> None:
         """Count what happened, once for the trajectory. `told`: values that were counted for it before."""
         if not noted:
@@ -185,11 +197,10 @@ class Recall:
         if len(self.learnt) > MAX_LEARNT:
             self.learnt.popitem(last=False)
         failed = past.outcome is not None and past.outcome < 0.5
-        for one in noted:
-            name = one.call.name if one.call else SPEAKS
-            self.parts.names.note(one.actions, name, one.weight * (FAILED_WEIGHT if failed else 1.0))
-            if one.call is not None:
-                self.parts.composer.note(one.actions[-1], one.call, past.tools.get(one.call.name, {}), scope, told)
+        for point, weight in noted:
+            self.parts.names.note(point.actions, point.names, point.came, weight * (FAILED_WEIGHT if failed else 1.0))
+            if (call := point.call) is not None:
+                self.parts.composer.note(point.actions[-1], call, past.tools.get(call.name, {}), scope, told)
         if is_new:
             self.parts.names.transitions.age()
             self.parts.pointer.tallies.note_words(context)
@@ -202,15 +213,13 @@ class Recall:
     def fill(self, pasts: Iterable[Past]) -> None:
         """Take in many trajectories at once: what they did is counted and indexed, and no weights are learnt."""
         for past in pasts:
-            context = Context(outline=True)
-            noted = []
-            seen: Counter[tuple[str, str]] = Counter()
-            for place, emitted, call in points(past.history):
-                context.sync(past.history[:place], emitted)
-                noted.append(Noted(tuple(context.actions[-4:]), call, _weight(seen, context, call)))
+            reading = Reading(past.scope, Context(outline=True))
+            reading.read_all(past.history, None)
+            repeats = Repeats(self.parts.pointer.tallies.witnessed, past.scope)
+            noted = [(point, point.weight(repeats)) for point in reading.points]
             with self._lock:
-                context.sync(past.history)
-                self._note(past, values_within(past.scope, past.trajectory), context, noted, set())
+                repeats.settle()
+                self._note(past, values_within(past.scope, past.trajectory), reading.context, noted, set())
 
     # Keeping
 
@@ -234,29 +243,6 @@ class Recall:
         """About how much memory it takes."""
         with self._lock:
             return snapshot.size_bytes(self.parts, self.observations, self.learnt)
-
-
-def points(history: Sequence[Said]) -> Iterator[tuple[int, list[ToolCall], ToolCall | None]]:
-    """Where something was to be predicted: (messages before, calls of the same answer before, the call or None).
-
-    The end of an answer is a point of its own: no further call. An answer before the user spoke counts only if it makes
-    calls; after a call that cannot be read nothing is known.
-    """
-    heard = False
-    for place, said in enumerate(history):
-        heard = heard or said.role == USER
-        if said.role != ASSISTANT or not (heard or said.calls):
-            continue
-        for nth, call in enumerate(said.calls):
-            yield place, list(said.calls[:nth]), call
-        if len(said.calls) >= len(said.made):
-            yield place, list(said.calls), None
-
-
-def _weight(seen: Counter[tuple[str, str]], context: Context, call: ToolCall | None) -> float:
-    did = (context.actions[-1], call.name if call is not None else SPEAKS)
-    seen[did] += 1
-    return 1.0 / seen[did] ** 2
 
 
 def values_within(scope: str, trajectory: str) -> str | None:

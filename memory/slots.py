@@ -23,15 +23,13 @@ class Slot:
     tool: str
     name: str
     schema: Mapping[str, Any] = field(default_factory=dict)
+    path: str = field(init=False)
+    wanted: int = field(init=False)
+    """Number of the JSON type that the schema wants, 0 where it does not say."""
 
-    @property
-    def path(self) -> str:
-        return f"{self.tool}.{self.name}"
-
-    @property
-    def wanted(self) -> int:
-        """Number of the JSON type that the schema wants, 0 where it does not say."""
-        return _TYPES.get(_type_of(self.schema), 0)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "path", f"{self.tool}.{self.name}")
+        object.__setattr__(self, "wanted", _TYPES.get(_type_of(self.schema), 0))
 
     @property
     def members(self) -> list[Any]:

@@ -17,7 +17,7 @@ from agentspec.memory.hashing import HashedWeights
 from agentspec.memory.looking import Parts
 from agentspec.memory.observations import Observations, Observed
 
-VERSION = 1
+VERSION = 2
 _HEAD = b"agentspec memory %d\n" % VERSION
 MAX_BYTES = 2**31
 _TEXT = 1
@@ -67,7 +67,10 @@ def state_of(parts: Parts, observations: Observations, learnt: Learnt) -> State:
         "trajectories": tallies.trajectories,
         "unit": names.transitions.unit,
         "seen": list(names.seen),
-        "episodes": [[number, *episodes.owners[number], calls] for number, calls in episodes.calls.items()],
+        "episodes": [
+            [number, *episodes.owners[number], calls, episodes.codes[number].tobytes()]
+            for number, calls in episodes.calls.items()
+        ],
         "next": episodes.next,
         "runs": [[terms.tobytes(), numbers.tobytes()] for terms, numbers in episodes.index.runs],
         "observations": [[*key, one.text, one.version] for key, one in observations.results.items()],
@@ -94,7 +97,7 @@ def _take_over(state: State, parts: Parts, observations: Observations, learnt: L
     for numbers, raw in zip(_all_numbers(parts), state["numbers"], strict=True):
         numbers[:] = np.frombuffer(raw, numbers.dtype)
     for table, rows in zip(_all_tables(parts), state["tables"], strict=True):
-        plain = table is names.transitions.counts or table is parts.confusions.counts
+        plain = any(table is one for one in (names.transitions.counts, names.trigram.counts, parts.confusions.counts))
         for key, counts in rows:
             pairs = {_key(name): count for name, count in counts}
             table[_key(key)] = pairs if plain else Counter(pairs)
@@ -103,8 +106,8 @@ def _take_over(state: State, parts: Parts, observations: Observations, learnt: L
     tallies.trajectories = state["trajectories"]
     names.transitions.unit = state["unit"]
     names.seen.update(dict.fromkeys(state["seen"]))
-    for number, scope, trajectory, calls in state["episodes"]:
-        episodes.calls[number] = calls
+    for number, scope, trajectory, calls, codes in state["episodes"]:
+        episodes.calls[number], episodes.codes[number] = calls, np.frombuffer(codes, np.uint64)
         episodes.owners[number], episodes.numbers[scope, trajectory] = (scope, trajectory), number
     episodes.next = state["next"]
     episodes.index.runs = [
@@ -143,8 +146,9 @@ def _all_numbers(parts: Parts) -> Iterator[Any]:
 def _all_tables(parts: Parts) -> Iterator[MutableMapping[Any, Any]]:
     """Tables of counts, in an order that stays."""
     tallies = parts.pointer.tallies
-    yield from (tallies.values, tallies.forms, tallies.fields, tallies.sources, tallies.shapes)
-    yield from (parts.composer.key_sets, parts.names.transitions.counts, parts.confusions.counts)
+    yield from (tallies.values, tallies.forms, tallies.fields, tallies.sources, tallies.shapes, tallies.witnessed)
+    yield from (parts.composer.key_sets, parts.names.transitions.counts, parts.names.trigram.counts)
+    yield parts.confusions.counts
 
 
 def _weights(weights: HashedWeights) -> list[bytes]:

@@ -8,9 +8,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from agentspec.memory.columns import Texts
 from agentspec.memory.context import Context
-from agentspec.memory.hashing import Codes, Places, code
+from agentspec.memory.hashing import Places, code
 from agentspec.memory.reading import shape
+from agentspec.memory.repeats import Witnessed
 from agentspec.memory.slots import Slot, form_of, is_name
 from agentspec.memory.table import key_of_value
 
@@ -39,10 +41,13 @@ class Tallies:
         self.shapes: OrderedDict[str, Counter[int]] = OrderedDict()
         self.slots: OrderedDict[str, list[str]] = OrderedDict()
         """By tool: its slots."""
+        self.witnessed: Witnessed = OrderedDict()
         self.words: Places = np.zeros(1 << 16, np.int64)
         """By a word's code, last bits: trajectories that said it."""
         self.trajectories = 0
         self._bands: Places | None = None
+        self._usual: dict[tuple[str, str], tuple[int, dict[str, float]]] = {}
+        """By scope and slot: `usual` at so many values."""
 
     def note(self, slot: Slot, value: Any, scope: str | None) -> None:
         """This value filled the slot."""
@@ -56,6 +61,20 @@ class Tallies:
             _count(self.values, key, [key_of_value(value)], MAX_SCOPED_SLOTS)
             if len(self.values[key]) > KEPT_VALUES:
                 self.values[key] = Counter(dict(self.values[key].most_common(KEPT_VALUES // 2)))
+
+    def usual(self, scope: str | None, slot: Slot, most: int) -> dict[str, float]:
+        """The most usual values of an argument within a scope: their keys and shares."""
+        counts = self.values.get((scope, slot.path)) if scope is not None else None
+        if not counts or scope is None:
+            return {}
+        total = counts.total()
+        known = self._usual.get((scope, slot.path))
+        if known is None or known[0] != total:
+            if len(self._usual) > MAX_SLOTS:
+                self._usual.clear()
+            found = {text: count / total for text, count in counts.most_common(most)}
+            known = self._usual[scope, slot.path] = (total, found)
+        return known[1]
 
     def note_sources(self, slot: Slot, paths: Iterable[int]) -> None:
         """The slot's value stood at the paths of these codes; at none: it was a constant."""
@@ -93,14 +112,21 @@ def _count(table: OrderedDict[K, Counter[V]], name: K, seen: Iterable[V], limit:
         table.popitem(last=False)
 
 
-def shares(counts: Counter[int] | None, wanted: Codes) -> Places:
+SEEN = 3
+"""The first band of `shares` that says it was seen."""
+
+
+def shares(counts: Counter[int] | None, wanted: Texts) -> Places:
     """How usual each of these is, in eight bands: 0 nothing known, 1 and 2 never seen, 3 to 7 by its share."""
     if not counts:
         return np.zeros(len(wanted), np.int64)
     total = counts.total()
-    never = 1 if total < 3 else 2
-    bands = [3 + min(int(4 * counts[one] / total), 4) if one in counts else never for one in wanted.tolist()]
-    return np.array(bands, np.int64)
+    bands = np.full(len(wanted), 1 if total < 3 else 2, np.int64)
+    for one in counts if len(counts) < len(wanted) else wanted.codes:
+        number, count = wanted.by_code.get(one), counts.get(one)
+        if number is not None and count is not None:
+            bands[number] = SEEN + min(int(4 * count / total), 4)
+    return bands
 
 
 def _fields(value: Any) -> tuple[str, ...]:

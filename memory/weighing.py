@@ -15,10 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from agentspec.calls import ToolCall
-from agentspec.memory.hashing import Floats, HashedWeights, Places, blend, codes, credit, key, mix, softmax
+from agentspec.memory import kernels
+from agentspec.memory.hashing import Floats, HashedWeights, Places, blend, code, codes, credit, softmax
 from agentspec.memory.replay import Replay
 
-_ANY = key("any candidate")
+_ANY = np.uint64(code("any candidate"))
 DENSE = 3
 REPLAYS = 2
 MAX_KEPT = 2_000
@@ -67,7 +68,7 @@ class Weighing:
 
     def __init__(self, bits: int = 15, rates: tuple[float, ...] = (0.04, 0.2)) -> None:
         self.experts = [Expert(HashedWeights(bits, rate, 1.0)) for rate in rates]
-        self._kept = Replay[tuple[Places, Floats, int, float]](MAX_KEPT)
+        self._kept = Replay[tuple[Example, float]](MAX_KEPT)
         self.merits = np.zeros(len(rates) + len(_FIXED), np.float32)
 
     def weigh(self, candidates: Sequence[Evidence]) -> Weighed:
@@ -88,19 +89,33 @@ class Weighing:
         ]
         width = max(len(marks) for _, marks in rows) + 1
         own = np.stack([codes([*marks, *["-"] * (width - len(marks))]) for _, marks in rows])
-        tools = codes(["tool " + name for name, _ in rows])[:, None]
-        return self.experts[0].weights.places(np.concatenate([mix(own, _ANY), mix(own, tools)], axis=1))
+        tools = codes(["tool " + name for name, _ in rows])
+        return kernels.row_places(own, tools, _ANY, self.experts[0].weights.shift)
 
-    def learn(self, weighed: Weighed, right: int | None, weight: float = 1.0) -> None:
-        """This candidate was right (None: none of them)."""
+    def example(self, weighed: Weighed, right: int | None) -> Example:
+        """This candidate was right (None: none of them): what is to be learnt from that."""
         place = len(weighed.candidates) if right is None else right
         shares = np.array([answer[place] for answer in weighed.answers], np.float32)
-        credit(self.merits, shares, weight, least=1e-3)
+        return Example(weighed.places, weighed.dense, place, shares)
+
+    def learn(self, example: Example, weight: float = 1.0) -> None:
+        """Learn from it."""
+        credit(self.merits, example.shares, weight, least=1e-3)
         for expert in self.experts:
-            expert.learn(weighed.places, weighed.dense, place, weight)
-            for past in self._kept.some(REPLAYS):
-                expert.learn(*past)
-        self._kept.keep((weighed.places, weighed.dense, place, weight))
+            expert.learn(example, weight)
+            for past, counts in self._kept.some(REPLAYS):
+                expert.learn(past, counts)
+        self._kept.keep((example, weight))
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """Candidates, and the place of the right one; `shares`: what each expert gave to it."""
+
+    places: Places
+    dense: Floats
+    place: int
+    shares: Floats
 
 
 class Expert:
@@ -114,12 +129,12 @@ class Expert:
     def answer(self, places: Places, dense: Floats) -> Floats:
         return softmax(self.weights.scores(places) + dense @ self.trust)
 
-    def learn(self, places: Places, dense: Floats, place: int, weight: float) -> None:
-        errors = self.answer(places, dense)
-        errors[place] -= 1.0
-        errors *= weight
-        self.weights.learn(places, errors)
-        slopes = errors @ dense
+    def learn(self, example: Example, weight: float) -> None:
+        errors = self.answer(example.places, example.dense)
+        errors[example.place] -= 1.0
+        errors *= np.float32(weight)
+        self.weights.learn(example.places, errors)
+        slopes = errors @ example.dense
         self.squares += slopes * slopes
         self.trust[:] = np.clip(self.trust - 0.05 * slopes / np.sqrt(self.squares), 0.1, 3.0)
 

@@ -46,6 +46,13 @@ def shares(pointer: Pointer, talk: Talk, wanted: Slot, scope: str | None = None)
     return dict(zip(made.values.listed, chances.tolist(), strict=False))
 
 
+def teach(pointer: Pointer, made: Base, value: Any) -> int | None:
+    """This value was right; the candidate that explains it best."""
+    example = pointer.example(pointer.score(made, Chosen()), value)
+    pointer.learn(example)
+    return example.best
+
+
 RESULT = {
     "id": "A1",
     "n": 5,
@@ -112,7 +119,7 @@ def test_any_values_and_schemas_make_probabilities(values: list[Any], schema: di
         scored = pointer.score(made, Chosen())
         assert float(scored.chances.sum()) == pytest.approx(1.0, abs=1e-4)
         assert np.all(scored.of_values() >= 0)
-        place = pointer.learn(scored, value)
+        place = teach(pointer, made, value)
         assert place is None or key_of_value(made.values.listed[made.number[place]]) == key_of_value(value)
 
 
@@ -144,7 +151,7 @@ def test_names_alike_are_worth_something_before_anything_was_learnt() -> None:
 def test_what_is_nowhere_to_be_found_lets_all_sink() -> None:
     pointer = Pointer()
     for _ in range(30):
-        pointer.learn(pointer.score(base(pointer, told(), slot()), Chosen()), "made up")
+        teach(pointer, base(pointer, told(), slot()), "made up")
     assert sum(shares(pointer, told(), slot()).values()) < 0.3
 
 
@@ -160,7 +167,7 @@ def test_what_was_used_already_is_learnt_to_be_left_alone() -> None:
 
     for number in range(25):
         made, ids = talk(number % 4)
-        pointer.learn(pointer.score(base(pointer, made, slot()), Chosen()), ids[number % 4])
+        teach(pointer, base(pointer, made, slot()), ids[number % 4])
     for used in range(4):
         made, ids = talk(used)
         found = shares(pointer, made, slot())
@@ -172,7 +179,7 @@ def test_the_record_of_one_argument_is_that_of_the_next() -> None:
     pointer, talk, wanted = Pointer(), Talk().user("buy").call("get", rows), Slot("f", "shop")
     made = base(pointer, talk, wanted)
     for i in range(5):
-        row = int(np.flatnonzero(made.number == made.values.numbers[f"S{i}"])[0])
+        row = int(np.flatnonzero(made.number == made.values.number(f"S{i}"))[0])
         chosen = Chosen().and_also(f"S{i}", int(made.record[row]), int(made.message[row]))
         chances = pointer.score(made, chosen).of_values()
         assert made.values.listed[int(chances.argmax())] == f"P{i}"
@@ -196,7 +203,7 @@ def test_tables_of_arguments_are_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
         wanted = Slot(f"f{i}", "a")
         pointer.tallies.note(wanted, {"k": i}, f"s{i}")
         pointer.tallies.note_sources(wanted, [i])
-        pointer.learn(pointer.score(base(pointer, told(), wanted), Chosen()), "A1")
+        teach(pointer, base(pointer, told(), wanted), "A1")
     tallies = pointer.tallies
     for table in (tallies.values, tallies.forms, tallies.fields, tallies.sources, tallies.shapes, tallies.slots):
         assert len(table) <= 10

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from agentspec.calls import ToolCall
 from agentspec.memory.context import Context
+from agentspec.memory.kernels.occurrences import FORM, KIND, MESSAGE, RANK, RECORD, VALUE
 from agentspec.trajectory import Said, meaning_digest
 from tests.memory.talks import Talk, talks
 
@@ -24,11 +25,9 @@ def whole(talk: Talk) -> Context:
 def known(context: Context) -> dict[str, Any]:
     """All that a context knows, whatever order its values were numbered in."""
     table = context.table
-    rows = table.last(table.size)
-    where = zip(
-        *(rows[name].tolist() for name in ("path", "rank", "key", "record", "form", "kind", "message")), strict=True
-    )
-    told = [(table.keys[number], *rest) for number, rest in zip(rows["value"].astype(int).tolist(), where, strict=True)]
+    where = table.rows[:, [RANK, RECORD, FORM, KIND, MESSAGE]].tolist()
+    values, codes = table.rows[:, VALUE].tolist(), table.codes.tolist()
+    told = [(table.keys[one], *code, *at) for one, code, at in zip(values, codes, where, strict=True)]
     by_key = lambda listed: {table.keys[i]: one for i, one in enumerate(listed)}  # noqa: E731
     plain = ("emitted", "actions", "calls", "results", "calls_by_name", "since_user", "last_record", "user_words",
              "own_words", "result_words", "facts", "fresh_from", "words_from", "message")  # fmt: skip
@@ -36,8 +35,8 @@ def known(context: Context) -> dict[str, Any]:
         **{name: getattr(context, name) for name in plain},
         "slots": {slot: [table.keys[i] for i in numbers] for slot, numbers in context.slots_used.items()},
         "values": Counter(told),
-        "used": by_key(table.used),
-        "mentioned": by_key(table.mentioned),
+        "used": by_key(table.used.array.tolist()),
+        "mentioned": by_key(table.mentioned.array.tolist()),
     }
 
 
@@ -155,8 +154,8 @@ def test_results_and_texts_are_told_apart_by_what_they_are() -> None:
     kinds = {}
     for text in ('{"v": "Q"}', '\n {"v": "Q"}', "[Q] v", "Q v"):
         context = whole(Talk().call("f", text))
-        rows = context.table.last(context.table.size)
-        kinds[text] = set(rows["kind"][rows["value"] == context.table.number("Q")].tolist())
+        rows = context.table.rows
+        kinds[text] = set(rows[rows[:, VALUE] == context.table.number("Q"), KIND].tolist())
     assert list(kinds.values()) == [{0}, {0}, {1}, {1}]
 
 

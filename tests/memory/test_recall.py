@@ -14,7 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentspec.calls import ToolCall
-from agentspec.memory.recall import Recall, points
+from agentspec.memory import lessons, recall
+from agentspec.memory.lessons import Reading
+from agentspec.memory.recall import Recall
+from agentspec.memory.transitions import SPEAKS
 from agentspec.recollection import Forecast, Past, Question
 from agentspec.trajectory import Said
 from tests.memory.talks import Talk, talks
@@ -133,10 +136,55 @@ def test_points_are_every_call_and_every_end_of_an_answer() -> None:
     talk = Talk().says("hello").user("go")
     talk.asks(("f", {}), ("g", {}))
     talk.says("done")
-    found = [(place, len(emitted), call.name if call else None) for place, emitted, call in points(talk.history)]
-    assert found == [(2, 0, "f"), (2, 1, "g"), (2, 2, None), (3, 0, None)]
-    unreadable = Said("assistant", b"", (), frozenset({"x"}))
-    assert list(points([*talk.history[:2], unreadable])) == []
+    reading = Reading("s")
+    reading.read_all(talk.history, None)
+    found = [(point.place, point.actions[-1], point.came) for point in reading.points]
+    assert found == [(2, "U", "f"), (2, "f+", "g"), (2, "g+", SPEAKS), (3, "g+", SPEAKS)]
+    other = Reading("s")
+    other.read_all([*talk.history[:2], Said("assistant", b"", (), frozenset({"x"}))], None)
+    assert other.points == []
+
+
+def test_what_was_looked_at_to_predict_is_learnt_and_not_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked before each call, memory reads and looks once; unasked, it does both after the fact."""
+    looked: list[int] = []
+    look = recall.take_a_look
+
+    def counted(parts: Any, context: Any, *rest: Any) -> Any:
+        looked.append(context.message)
+        return look(parts, context, *rest)
+
+    for module in (recall, lessons):
+        monkeypatch.setattr(module, "take_a_look", counted)
+    for asked in (True, False):
+        memory = Recall()
+        for number in range(8):
+            talk = shopping(number)
+            begun = Talk(talk.trajectory, talk.scope, talk.tools)
+            for said in talk.history:
+                for nth in range(len(said.calls) if asked else 0):
+                    memory.forecast(begun.question(said.calls[:nth]))
+                begun.history.append(said)
+            looked.clear()
+            memory.learn(talk.past())
+            assert (looked == []) == asked
+        sound(memory.forecast(shopping(9).question()))
+        assert len(memory.parts.composer.key_sets) > 0 and np.any(memory.parts.pointer.weights.weights)
+
+
+def test_another_scope_s_question_about_a_trajectory_is_none_about_what_was_seen_in_this_one() -> None:
+    """The same id and messages under two scopes: nothing that was looked at for one is learnt for the other."""
+    memory = Recall()
+    for number in range(4):
+        memory.learn(Talk(f"t{number}", "anna", {"f": {}}).user("go").call("f", "ok", a="hers").says("done").past())
+    told = {
+        scope: repr(memory.forecast(Talk("asked", scope, {"f": {}}).user("go").question()))
+        for scope in ("anna", "berta", "anna ", "")
+    }
+    assert [scope for scope, forecast in told.items() if "hers" in forecast] == ["anna"]
+    memory.forecast(Talk("asked", "anna", {"f": {}}).user("go").question())
+    memory.learn(Talk("asked", "berta", {"f": {}}).user("go").call("f", "ok", a="other").past())
+    assert "hers" not in repr(memory.forecast(Talk("next", "berta", {"f": {}}).user("go").question()))
 
 
 # No trajectory outweighs several

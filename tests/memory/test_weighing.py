@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentspec.calls import ToolCall
-from agentspec.memory.weighing import Evidence, Weighing
+from agentspec.memory.weighing import Evidence, Weighed, Weighing
 
 chances = st.floats(0.0, 1.0) | st.sampled_from([0.0, 1e-30, 1.0, 1.5])
 marks = st.lists(st.sampled_from(["x", "y", "", "-", "none", "é\ud800"]), max_size=4)
@@ -19,6 +19,11 @@ marks = st.lists(st.sampled_from(["x", "y", "", "-", "none", "é\ud800"]), max_s
 
 def evidence(name: str, name_chance: float, argument_chance: float, *marks: str, made: bool = False) -> Evidence:
     return Evidence(ToolCall(name, {}), name, name_chance, argument_chance, list(marks), made)
+
+
+def teach(weighing: Weighing, weighed: Weighed, right: int | None) -> None:
+    """This candidate was right, None: none of them."""
+    weighing.learn(weighing.example(weighed, right))
 
 
 def shares(weighing: Weighing, *candidates: Evidence) -> list[float]:
@@ -38,7 +43,7 @@ evidences = st.lists(
 def test_shares_and_that_of_none_sum_to_one(past: list[tuple[list[Evidence], int | None]], now: list[Evidence]) -> None:
     weighing = Weighing()
     for candidates, right in past:
-        weighing.learn(weighing.weigh(candidates), right if right is not None and right < len(candidates) else None)
+        teach(weighing, weighing.weigh(candidates), right if right is not None and right < len(candidates) else None)
     weighed = weighing.weigh(now)
     assert len(weighed.chances) == len(now) + 1
     assert np.all(weighed.chances >= 0) and np.isfinite(weighed.chances).all()
@@ -55,7 +60,7 @@ def test_a_part_that_knows_is_soon_heard() -> None:
     for _ in range(150):
         right = rng.randrange(2)
         candidates = [evidence("f", 0.5, 0.5, f"hint {i == right}") for i in range(2)]
-        weighing.learn(weighing.weigh(candidates), right)
+        teach(weighing, weighing.weigh(candidates), right)
     assert shares(weighing, evidence("f", 0.5, 0.5, "hint False"), evidence("f", 0.5, 0.5, "hint True"))[1] > 0.8
 
 
@@ -66,7 +71,7 @@ def test_a_part_that_is_noise_keeps_quiet() -> None:
         weighing, truth = Weighing(), random.Random(3)
         for _ in range(400):
             candidates = [evidence("f", 0.5, one, *noise()) for one in (0.8, 0.2)]
-            weighing.learn(weighing.weigh(candidates), 0 if truth.random() < 0.8 else 1)
+            teach(weighing, weighing.weigh(candidates), 0 if truth.random() < 0.8 else 1)
         return weighing
 
     noisy = trained(lambda: [f"noise {rng.randrange(4)}"])
@@ -79,7 +84,7 @@ def test_a_part_that_is_noise_keeps_quiet() -> None:
 def test_what_is_never_right_sinks_below_none() -> None:
     weighing = Weighing()
     for _ in range(150):
-        weighing.learn(weighing.weigh([evidence("f", 0.9, 0.9, "vain")]), None)
+        teach(weighing, weighing.weigh([evidence("f", 0.9, 0.9, "vain")]), None)
     one, none = shares(weighing, evidence("f", 0.9, 0.9, "vain"))
     assert none > 0.8 and one < 0.2
 
@@ -87,9 +92,8 @@ def test_what_is_never_right_sinks_below_none() -> None:
 def test_shares_are_honest() -> None:
     weighing, rng = Weighing(), random.Random(4)
     for _ in range(600):
-        weighing.learn(
-            weighing.weigh([evidence("f", 0.9, 0.9), evidence("g", 0.1, 0.9)]), 0 if rng.random() < 0.6 else None
-        )
+        weighed = weighing.weigh([evidence("f", 0.9, 0.9), evidence("g", 0.1, 0.9)])
+        teach(weighing, weighed, 0 if rng.random() < 0.6 else None)
     assert shares(weighing, evidence("f", 0.9, 0.9), evidence("g", 0.1, 0.9))[0] == pytest.approx(0.6, abs=0.12)
 
 
@@ -97,7 +101,7 @@ def test_a_world_that_changes_is_learnt_again() -> None:
     weighing = Weighing()
     pair = [evidence("f", 0.5, 0.5, "one"), evidence("g", 0.5, 0.5, "other")]
     for right in [0] * 200 + [1] * 200:
-        weighing.learn(weighing.weigh(pair), right)
+        teach(weighing, weighing.weigh(pair), right)
     first, second, _ = shares(weighing, *pair)
     assert second > first
 
@@ -110,7 +114,7 @@ def test_the_same_past_gives_the_same_answer() -> None:
             made = [evidence(rng.choice("fgh"), rng.random(), rng.random(), f"m {rng.randrange(3)}") for _ in range(4)]
             weighed = weighing.weigh(made)
             told.append(weighed.chances.tolist())
-            weighing.learn(weighed, rng.choice([None, 0, 1, 2, 3]))
+            teach(weighing, weighed, rng.choice([None, 0, 1, 2, 3]))
         return told
 
     assert run() == run()
@@ -120,5 +124,5 @@ def test_what_is_kept_for_replays_is_bounded(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("agentspec.memory.weighing.MAX_KEPT", 20)
     weighing = Weighing()
     for i in range(100):
-        weighing.learn(weighing.weigh([evidence("f", 0.5, 0.5, str(i))]), 0)
+        teach(weighing, weighing.weigh([evidence("f", 0.5, 0.5, str(i))]), 0)
     assert len(weighing._kept) <= 20

@@ -1,0 +1,77 @@
+"""Memory's inner loops, compiled (numba), without the interpreter's lock.
+
+Arrays are C-contiguous. A feature is a 64-bit code, 0 stands for none.
+"""
+
+from agentspec.memory.kernels.candidates import follows, likeliest, links, numbered, of_values, slot_features
+from agentspec.memory.kernels.codes import columns_paired
+from agentspec.memory.kernels.occurrences import (
+    FORM,
+    FRESH,
+    KIND,
+    MENTIONED,
+    MESSAGE,
+    NAME,
+    PATH,
+    READ,
+    RECORD,
+    SHAPE,
+    TYPE,
+    VALUE,
+    WORD,
+    features,
+    judged,
+    neighbours,
+    rank,
+    worth_a_look,
+)
+from agentspec.memory.kernels.weights import (
+    class_places,
+    descend,
+    learn_class,
+    learn_pointed,
+    occurrence_scores,
+    places,
+    row_places,
+    scores,
+    summed,
+    to_chances,
+)
+
+__all__ = [
+    "FORM",
+    "FRESH",
+    "KIND",
+    "MENTIONED",
+    "MESSAGE",
+    "NAME",
+    "PATH",
+    "READ",
+    "RECORD",
+    "SHAPE",
+    "TYPE",
+    "VALUE",
+    "WORD",
+    "class_places",
+    "columns_paired",
+    "descend",
+    "features",
+    "follows",
+    "judged",
+    "learn_class",
+    "learn_pointed",
+    "likeliest",
+    "links",
+    "neighbours",
+    "numbered",
+    "occurrence_scores",
+    "of_values",
+    "places",
+    "rank",
+    "row_places",
+    "scores",
+    "slot_features",
+    "summed",
+    "to_chances",
+    "worth_a_look",
+]
