@@ -45,6 +45,7 @@ bench: setup
 	$(BIN)/agentspec bench claims
 	$(BIN)/agentspec bench sandbox
 	$(BIN)/agentspec bench mcp
+	$(BIN)/agentspec bench agent --quick
 ifneq ($(DATA),)
 	$(BIN)/agentspec bench replay --data $(DATA)
 	$(BIN)/agentspec bench hits --data $(DATA)
@@ -55,7 +56,7 @@ endif
 # the reference of the command line, written from the program itself; and the examples in the docstrings, checked
 docs: setup
 	$(BIN)/typer agentspec.proxy.cli utils docs --name agentspec --title "The command line" --output docs/cli.md
-	$(BIN)/python -m pytest -q --doctest-modules agentspec/calls.py agentspec/sse.py agentspec/effects.py agentspec/averages.py
+	$(BIN)/python -m pytest -q --doctest-modules agentspec/calls.py agentspec/sse.py agentspec/effects.py agentspec/gating/averages.py agentspec/gating/sketch.py agentspec/gating/kept.py agentspec/gating/calibration.py agentspec/gating/conformal.py agentspec/gating/load.py
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, f
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from agentspec.errors import ConfigError
+from agentspec.gating.brake_settings import BrakeSettings
 
 ENV_PREFIX = "AGENTSPEC_"
 DEFAULT_FILE = "agentspec.toml"
@@ -139,7 +140,7 @@ class KeySettings(BaseModel):
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
 
 
-class Settings(BaseSettings):
+class Settings(BrakeSettings):
     """Everything an operator may set."""
 
     model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, extra="forbid", frozen=True)
@@ -183,12 +184,7 @@ class Settings(BaseSettings):
         MemoryScope.HEADER, description="values are recalled within: header (x-agentspec-scope) | tenant"
     )
     memory_trajectories: int = Field(20_000, gt=0, description="trajectories that are kept of each tenant, the newest")
-    max_runs_per_turn: int = Field(4, ge=0, description="runs ahead that one turn may have")
-    miss_cost_share: float = Field(0.15, ge=0, description="what a discarded run costs, as a share of its latency")
     bet_limit_s: float = Field(120.0, gt=0, description="seconds that an unclaimed result is kept")
-    egress_discards_per_hour: int = Field(
-        60, ge=0, description="wrong guesses that may tell a third party something, per tenant (tools with egress)"
-    )
     tools_off: tuple[str, ...] = Field((), description='tools that never run ahead, as JSON: ["search_web"]')
     write_window_s: float = Field(900.0, gt=0, description="longest time that a relayed write holds reads back")
     harmless_tools: tuple[str, ...] = Field(

@@ -14,6 +14,7 @@ import msgspec
 from agentspec.calls import ToolCall
 from agentspec.config import Engine
 from agentspec.effects import ToolSpec
+from agentspec.gating.runway import Progress
 from agentspec.trajectory import Said
 from agentspec.wire.request import Schemas, TurnRequest
 
@@ -27,7 +28,8 @@ class Prediction:
 
     `name_confidence` and `argument_confidence` are probabilities in 0..1, the predictor's own. `calibrated`: they have
     been held against what came, so that three guesses of 0.3 are as good as one of 0.9; else they only say which guess
-    is the better one, and the gate goes by how often such guesses were right.
+    is the better one, and the gate goes by how often such guesses were right. `rests_on`: the probability that what it
+    was predicted from comes true, where that is a guess itself (a chain).
     """
 
     call: ToolCall
@@ -37,6 +39,7 @@ class Prediction:
     cost_s: float = 0.0
     tokens: int = 0
     calibrated: bool = False
+    rests_on: float = 1.0
 
     @property
     def confidence(self) -> float:
@@ -54,7 +57,8 @@ class Prediction:
         if not isinstance(self.call.arguments, dict) or not all(isinstance(key, str) for key in self.call.arguments):
             raise TypeError("the arguments of a predicted call are a dict with text keys")
         msgspec.json.encode(self.call.arguments)  # lone surrogates and objects cannot go over the channel
-        if not (0.0 <= self.name_confidence <= 1.0 and 0.0 <= self.argument_confidence <= 1.0):
+        told = (self.name_confidence, self.argument_confidence, self.rests_on)
+        if not all(0.0 <= probability <= 1.0 for probability in told):
             raise ValueError("a confidence is a probability from 0 to 1")
 
 
@@ -82,6 +86,10 @@ class LiveTurn(Protocol):
     """All function tools that the agent may call."""
     calls: list[ToolCall]
     """The calls that the answer has made so far."""
+    probe: ProbeRecord | None
+    """The probe of this turn that is under way; the `ProbeLog` keeps it."""
+    probe_verdict: str | None
+    """Why the last probe was begun, or was not."""
 
     @property
     def said(self) -> str:
@@ -100,6 +108,10 @@ class LiveTurn(Protocol):
 
     def elapsed_s(self) -> float:
         """Seconds since the request came in."""
+        ...
+
+    def progress(self) -> Progress:
+        """What the answer has produced so far, for the gate."""
         ...
 
     async def grown(self, chars: int) -> bool:

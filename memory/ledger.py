@@ -42,9 +42,13 @@ TURNS = sa.Table(
     sa.Column("calls", sa.Integer),
     sa.Column("prompt_tokens", sa.Integer),
     sa.Column("completion_tokens", sa.Integer),
+    sa.Column("held_out", sa.Boolean),
+    sa.Column("probe_verdict", sa.String(300)),
     sa.Column("note", sa.String(300)),
 )
-"""A model request and its answer. `began_at` is Unix time in seconds, the other times count from it."""
+"""A model request and its answer. `held_out`: its trajectory ran without speculation.
+
+`began_at` is Unix time in seconds, the other times count from it."""
 
 PROBES = sa.Table(
     "probes",

@@ -6,6 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from agentspec.gating.holdout import Trial
 from agentspec.memory.ledger import BETS, CLAIMS, PROBES, TURNS, open_engine
 
 
@@ -71,6 +72,14 @@ class LedgerReader:
                 turn[table.name] = self._rows(query)
         return turns
 
+    def every_turn(self) -> list[dict[str, Any]]:
+        """Every turn, in order."""
+        return self._rows(sa.select(TURNS).order_by(TURNS.c.began_at))
+
+    def probes(self) -> list[dict[str, Any]]:
+        """Every probe."""
+        return self._rows(sa.select(PROBES))
+
     def bets(self) -> list[dict[str, Any]]:
         """Every bet."""
         return self._rows(sa.select(BETS))
@@ -85,6 +94,30 @@ class LedgerReader:
             .limit(limit)
         )
         return self._rows(query.where(BETS.c.egress.is_(True)) if egress_only else query)
+
+    def trials(self) -> list[Trial]:
+        """Each trajectory with a runtime: its turns, how long they and their tools took, what its hits say they saved.
+
+        A turn takes until its answer is over and the last of its claims has a result.
+        """
+        last = sa.func.max(CLAIMS.c.began_s + CLAIMS.c.waited_s).label("last_s")
+        claims = sa.select(CLAIMS.c.turn, last).group_by(CLAIMS.c.turn).subquery()
+        saved = sa.select(BETS.c.turn, sa.func.sum(BETS.c.saved_s).label("saved_s")).group_by(BETS.c.turn).subquery()
+        ended_s, last_s = sa.func.coalesce(TURNS.c.duration_s, 0.0), sa.func.coalesce(claims.c.last_s, 0.0)
+        query = (
+            sa.select(
+                sa.func.max(sa.case((TURNS.c.held_out.is_(True), 1), else_=0)).label("held_out"),
+                sa.func.count().label("turns"),
+                sa.func.sum(sa.case((last_s > ended_s, last_s), else_=ended_s)).label("took_s"),
+                sa.func.coalesce(sa.func.sum(saved.c.saved_s), 0.0).label("told_s"),
+            )
+            .select_from(
+                TURNS.outerjoin(claims, claims.c.turn == TURNS.c.id).outerjoin(saved, saved.c.turn == TURNS.c.id)
+            )
+            .where(TURNS.c.runtime.is_not(None), TURNS.c.status == 200)
+            .group_by(TURNS.c.trajectory)
+        )
+        return [Trial(bool(row["held_out"]), row["turns"], row["took_s"], row["told_s"]) for row in self._rows(query)]
 
     def claims(self) -> list[dict[str, Any]]:
         """Every claim."""

@@ -4,6 +4,7 @@
 /v1/*                                               passed through
 /agentspec/channel                                  a runtime's WebSocket
 /agentspec/status                                   counters, as JSON
+/agentspec/feedback                                 how a session ended, for memory
 /, /healthz                                         alive
 """
 
@@ -31,6 +32,7 @@ from agentspec.proxy.asgi import (
     told,
 )
 from agentspec.proxy.channel_server import serve_channel
+from agentspec.proxy.feedback import take_feedback
 from agentspec.proxy.relay import Client, answer
 from agentspec.proxy.turn import Caller, Deps, serve_turn
 from agentspec.wire.apis import API_OF_PATH, WireApi, api_near
@@ -39,6 +41,7 @@ log = logging.getLogger("agentspec.app")
 
 _RUNTIME_PREFIX = "/r/"
 _SWEEP_S = 5.0
+_FEEDBACK_BYTES = 64 * 1024
 
 
 class App:
@@ -81,6 +84,9 @@ class App:
                 await serve_turn(scope, _client(scope, receive, send, api), self._deps, caller)
             else:
                 await self._pass_through(scope, receive, send, path)
+        elif path == "/agentspec/feedback" and scope["method"] == "POST":
+            take_feedback(self._deps.desk.learner, tenant, await read_body(receive, _FEEDBACK_BYTES))
+            await send_json(send, 202, {"status": "taken"})
         elif path == "/agentspec/status":
             await send_json(send, 200, self._status())
         elif path in ("/", "") and scope["method"] in ("GET", "HEAD"):  # clients ask whether anybody is there
@@ -102,7 +108,13 @@ class App:
     def _status(self) -> dict[str, object]:
         desk = self._deps.desk
         books, memory = desk.books, {} if desk.learner is None else {"memory": desk.learner.counts()}
-        return {"outcomes": books.counts, "faults": books.faults, "runtimes": len(self._deps.runtimes), **memory}
+        calibration = desk.judge.calibration
+        gate = {
+            **desk.judge.brakes.counts(),
+            "calibration_error": {name: calibration.error(name) for name in calibration.predictors()},
+        }
+        counts = {"outcomes": books.counts, "faults": books.faults, "runtimes": len(self._deps.runtimes)}
+        return {**counts, "gate": gate, **memory}
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] == channel.PATH:
@@ -127,6 +139,8 @@ class App:
         self._beside = [asyncio.create_task(self._sweep())]
         if (learner := self._deps.desk.learner) is not None:
             self._beside.append(asyncio.create_task(learner.run()))
+        if self._deps.engine_load is not None:
+            self._beside.append(asyncio.create_task(self._deps.engine_load.run()))
 
     async def stop(self) -> None:
         """End it, and let go of endpoints, memory and ledger."""

@@ -8,17 +8,19 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from agentspec.averages import Mean
-from agentspec.calls import ToolCall, same_call
-from agentspec.events import CallComplete, CallNamed, OtherChoiceCalls, TurnEvent
-from agentspec.gate import Bet as Question
-from agentspec.gate import Verdict, worth_running
+from agentspec.calls import ToolCall
+from agentspec.effects import ToolSpec
+from agentspec.events import CallComplete, CallNamed, OtherChoiceCalls, ReasoningDelta, TextDelta, TurnEvent
+from agentspec.gating.gate import Verdict
 from agentspec.protocols import Headers, Prediction, Speculator
 from agentspec.proxy.bet import Bet
-from agentspec.proxy.desk import EAGER, Desk
+from agentspec.proxy.brakes import PROBE
+from agentspec.proxy.desk import Desk
+from agentspec.proxy.judge import EAGER, Guess, is_call, no
+from agentspec.proxy.lessons import Lessons
 from agentspec.proxy.live import AnswerDecoder, Live
 from agentspec.proxy.runtimes import UNSEEN, RuntimeLink
-from agentspec.trajectory import calls_in, depth, since_the_user_spoke
+from agentspec.proxy.waiting import Waiting
 
 log = logging.getLogger("agentspec.bets")
 
@@ -30,10 +32,13 @@ class TurnBets:
         self._desk = desk
         self._turn = turn
         self._link = link
-        self._speculation = speculation
+        self._learns = speculation
+        self._guesses = speculation and not turn.held_out
         self._decoder: AnswerDecoder | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._bets: list[Bet] = []
+        self._lessons = Lessons(desk.judge, turn)
+        self._waiting = Waiting(self._reconsider)
         self._known: list[tuple[ToolCall, bool]] = []
         self._unfinished: dict[int, str] = {}
         """Calls that have begun and not closed yet: their index, and the key of the window that a write opened."""
@@ -42,7 +47,7 @@ class TurnBets:
 
     def start(self) -> None:
         """Let the speculators guess, side by side. Without a runtime nothing could run ahead: none are asked."""
-        if self._link is None or not self._turn.tools or not self._speculation:
+        if self._link is None or not self._turn.tools or not self._guesses:
             return
         for speculator in self._desk.speculators:
             self._tasks.append(asyncio.create_task(self._guess(speculator), name=f"agentspec-{speculator.name}"))
@@ -59,60 +64,72 @@ class TurnBets:
     def _offered(self, who: str, prediction: Prediction) -> None:
         try:
             prediction.check()
-            self._consider(prediction)
+            if self._finished or self._link is None or not self._guesses:
+                return
+            guess = self._desk.judge.guess(self._turn, prediction)
+            if prediction.predictor != EAGER and not self._is_known(prediction.call):
+                self._lessons.offered(guess)
+            self._consider(guess)
         except Exception as error:  # rubbish instead of a prediction
             self._desk.fault(who, error)
 
-    def _consider(self, prediction: Prediction) -> None:
-        link, call = self._link, prediction.call
-        if self._finished or link is None or not self._speculation:
+    def _consider(self, guess: Guess, *, may_wait: bool = True) -> None:
+        """Ask the gate about a guess, unless a run of that call goes on already or it is no guess any more."""
+        link, prediction = self._link, guess.prediction
+        eager = prediction.predictor == EAGER
+        if link is None or self._finished or self._bet_on(prediction.call):
             return
-        spec = self._turn.tools.get(call.name)
-        parameters = spec.parameters if spec is not None else None
-        if any(bet.verdict.go and same_call(call, bet.prediction.call, parameters) for bet in self._bets):
+        if not eager and self._is_known(prediction.call):
             return
-        if any(same_call(call, known, parameters) for known, _ in self._known) and prediction.predictor != EAGER:
+        if self._waiting.holds(prediction.call):
+            if prediction.predictor != PROBE:
+                return
+            self._waiting.drop(prediction.call)
+        verdict = self._verdict(guess, link, may_wait=may_wait)
+        if verdict.wait_s:
+            self._waiting.hold(guess, verdict.wait_s)
             return
-        bet = Bet(self._turn, prediction, self._verdict(prediction, link), link)
+        bet = self._place(guess, verdict, link)
+        if eager:
+            bet.matched = True
+        elif verdict.go and prediction.predictor == PROBE:
+            self._waiting.second_opinion(guess.probability)
+
+    def _reconsider(self, guess: Guess) -> None:
+        """It has waited long enough."""
+        try:
+            self._consider(guess, may_wait=False)
+        except Exception as error:
+            self._desk.fault(guess.prediction.predictor, error)
+
+    def _place(self, guess: Guess, verdict: Verdict, link: RuntimeLink) -> Bet:
+        bet = Bet(self._turn, guess.prediction, verdict, link, probability=guess.probability)
         self._bets.append(bet)
         self._desk.books.place(bet)
-        if prediction.predictor == EAGER:
-            bet.matched = True
+        return bet
 
-    def _verdict(self, prediction: Prediction, link: RuntimeLink) -> Verdict:
-        spec = self._turn.tools.get(prediction.call.name)
+    def _bet_on(self, call: ToolCall) -> bool:
+        spec = self._turn.tools.get(call.name)
+        return is_call(call, (bet.prediction.call for bet in self._bets if bet.verdict.go), spec)
+
+    def _is_known(self, call: ToolCall) -> bool:
+        return is_call(call, (known for known, _ in self._known), self._turn.tools.get(call.name))
+
+    def _verdict(self, guess: Guess, link: RuntimeLink, *, may_wait: bool) -> Verdict:
+        spec = self._turn.tools.get(guess.prediction.call.name)
         if spec is None:
-            return Verdict(False, 1.0, 0.0, f"{prediction.call.name} is not declared as one that may run ahead")
-        if spec.name in self._desk.tools_off:
-            return Verdict(False, 1.0, 0.0, f"{spec.name} is switched off (tools_off)")
+            return no(f"{guess.prediction.call.name} is not declared as one that may run ahead")
+        if (unsafe := self._unsafe(spec, link)) is not None:
+            return no(unsafe)
+        runs = sum(bet.verdict.go for bet in self._bets)
+        return self._desk.judge.run(self._turn, spec, guess, runs, may_wait=may_wait)
+
+    def _unsafe(self, spec: ToolSpec, link: RuntimeLink) -> str | None:
         if spec.egress and self._desk.books.egress_spent(self._turn.tenant):
-            return Verdict(False, 1.0, 0.0, "the egress budget of this hour is spent")
+            return "the egress budget of this hour is spent"
         if spec.depends_on and link.writing():
-            return Verdict(False, 1.0, 0.0, "a call that may write is going on")
-        question = Question(
-            confidence=prediction.confidence * self._trust(prediction),
-            tool_latency_s=self._desk.averages.tool_latency(spec.name, spec.fingerprint).value,
-            runway_s=self._desk.runway_s(self._turn),
-            egress=spec.egress,
-            runs_so_far=sum(bet.verdict.go for bet in self._bets),
-        )
-        return worth_running(question, self._desk.policy)
-
-    def _trust(self, prediction: Prediction) -> float:
-        if prediction.predictor == EAGER:
-            return 1.0
-        if prediction.calibrated:
-            return self._desk.averages.trust(prediction.predictor).value
-        return self._record(prediction).value
-
-    def _record(self, prediction: Prediction) -> Mean:
-        """How often such guesses were right. A call that was made since the user spoke has a record of its own."""
-        spec = self._turn.tools.get(prediction.call.name)
-        made = calls_in(since_the_user_spoke(self._turn.history))
-        again = any(same_call(prediction.call, call, spec.parameters if spec else None) for call in made)
-        averages = self._desk.averages
-        record = averages.again_rate if again else averages.hit_rate
-        return record(prediction.predictor, prediction.call.name)
+            return "a call that may write is going on"
+        return None
 
     # Observer
 
@@ -161,6 +178,8 @@ class TurnBets:
                 self._desk.books.all_read(self._link)
 
     def _see(self, event: TurnEvent) -> None:
+        if isinstance(event, (CallNamed, TextDelta, ReasoningDelta)):
+            self._lessons.about_to_see(event)
         self._turn.take(event)
         key = None
         if isinstance(event, CallComplete) and not event.broken_off:
@@ -171,7 +190,39 @@ class TurnBets:
         elif isinstance(event, OtherChoiceCalls):
             self._may_write(event.name, event.id or "other choice")
         elif isinstance(event, CallComplete) and event.call is not None and self._link is not None:
-            self._known.append((event.call, self._desk.books.call_known(self._turn, event.call, self._link, key)))
+            self._call_closed(event.call, self._link, key)
+
+    def _call_closed(self, call: ToolCall, link: RuntimeLink, key: str | None) -> None:
+        """A call is known. It is started at once where that pays, and what it shows to be wrong is stopped."""
+        bet_on = self._desk.books.call_known(self._turn, call, link, key)
+        self._known.append((call, bet_on))
+        if not self._guesses or self._finished:
+            return
+        try:
+            self._redirect(call)
+            if not bet_on:
+                self._start_now(call, link)
+        except Exception as error:
+            self._desk.fault(EAGER, error)
+
+    def _redirect(self, call: ToolCall) -> None:
+        """Stop the runs that pay only if yet another call follows, and one hardly ever does."""
+        for bet in self._desk.books.of_turn(self._turn):
+            spec = self._turn.tools.get(bet.prediction.call.name)
+            if bet.matched or not bet.running or spec is None:
+                continue
+            if not self._desk.judge.still_worth(self._turn, spec, bet.probability):
+                self._desk.books.cancel([bet], "miss", f"the turn called {call.name}, and seldom calls twice")
+
+    def _start_now(self, call: ToolCall, link: RuntimeLink) -> None:
+        """The agent claims only when the answer is over: where that usually takes long enough, start meanwhile."""
+        spec = self._turn.tools.get(call.name)
+        if spec is None or self._bet_on(call) or self._unsafe(spec, link) is not None:
+            return
+        guess = self._desk.judge.guess(self._turn, Prediction(call, EAGER, 1.0, 1.0))
+        verdict = self._desk.judge.after_closing(self._turn, spec, guess)
+        if verdict.go:
+            self._place(guess, verdict, link).matched = True
 
     def _call_named(self, event: CallNamed) -> None:
         if self._may_write(event.name, event.id or str(event.index)):
@@ -216,47 +267,12 @@ class TurnBets:
         if self._turn.broken and self._link is not None:  # nobody can act on half a call
             self._link.close_windows(self._turn.id, frozenset(self._unfinished.values()))
         self._turn.end()
+        for guess in self._waiting.give_up():
+            if self._link is not None:
+                self._place(guess, no("it waited for a probe until the answer was over"), self._link)
         self._desk.books.answer_over(self._turn, client_left=gone)
-        self._write_turn("the client left" if gone else note)
-        if self._speculation and not self._turn.broken and self._turn.status == 200:
-            self._learn()
+        self._desk.note_turn(self._turn, self._link, "the client left" if gone else note)
+        if self._learns and not self._turn.broken and self._turn.status == 200:
+            self._lessons.learn()
             if self._desk.learner is not None:
                 self._desk.learner.over(self._turn)
-
-    def _learn(self) -> None:
-        turn, averages = self._turn, self._desk.averages
-        called = averages.call_rate(turn.tenant, turn.request.model, depth(turn.history))
-        called.add(1.0 if turn.calls else 0.0)
-        for bet in self._bets:
-            if bet.prediction.calibrated:
-                trust = averages.trust(bet.prediction.predictor)
-                trust.add(bet.prediction.confidence, any(bet.fits(call) for call in turn.calls))
-        latest = {(bet.prediction.predictor, bet.prediction.call.name): bet for bet in self._bets}
-        for bet in latest.values():
-            if bet.prediction.predictor == EAGER or bet.prediction.calibrated:
-                continue
-            right = 1.0 if any(bet.fits(call) for call in turn.calls) else 0.0
-            self._record(bet.prediction).add(right)
-            if turn.calls:
-                averages.hit_rate(bet.prediction.predictor, "*").add(right)
-
-    def _write_turn(self, note: str) -> None:
-        turn = self._turn
-        self._desk.ledger.record(
-            "turns",
-            {
-                "id": turn.id,
-                "trajectory": turn.trajectory,
-                "runtime": self._link.label if self._link else None,
-                "model": turn.request.model,
-                "began_at": turn.began_at,
-                "first_byte_s": turn.first_byte_s,
-                "call_s": turn.call_s,
-                "duration_s": turn.elapsed_s(),
-                "status": turn.status,
-                "calls": len(turn.calls),
-                "prompt_tokens": turn.usage.prompt_tokens if turn.usage else None,
-                "completion_tokens": turn.usage.completion_tokens if turn.usage else None,
-                "note": note,
-            },
-        )

@@ -7,14 +7,14 @@ claim settles it. Whatever else happens (no such call, a write, a fault, time) s
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterable
 
-from agentspec import channel
-from agentspec.averages import Averages
+from agentspec import channel, clock
 from agentspec.calls import ToolCall, canonical_json
+from agentspec.gating.averages import Averages
 from agentspec.protocols import Ledger
 from agentspec.proxy.bet import Bet
+from agentspec.proxy.brakes import Brakes
 from agentspec.proxy.egress import EgressBudget
 from agentspec.proxy.expected import Asked, ExpectedCalls
 from agentspec.proxy.live import Live
@@ -31,7 +31,7 @@ OUTCOMES = ("hit", "joined", "miss", "stale", "failed", "vetoed", "unclaimed")
 class Books:
     """All bets that have no outcome yet, and the way into the ledger for those that have."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (made once, all by keyword)
         self,
         ledger: Ledger,
         averages: Averages,
@@ -39,8 +39,10 @@ class Books:
         keep_arguments: bool,
         bet_limit_s: float,
         egress: EgressBudget,
+        brakes: Brakes,
     ) -> None:
         self.egress = egress
+        self._brakes = brakes
         self._ledger = ledger
         self.averages = averages
         self._keep_arguments = keep_arguments
@@ -73,17 +75,16 @@ class Books:
             self.settle(bet, "vetoed", "the arguments are too large to be sent ahead")
             return
         name = bet.link.name_of(call.name)
+        self._brakes.placed(bet)
         bet.link.send(channel.RunAhead(bet.id, bet.turn.trajectory, name, call.arguments, self._bet_limit_s))
 
     def settle(self, bet: Bet, outcome: str, reason: str) -> None:
         """Give a bet its outcome. A second one is refused: the first counts."""
         if not bet.open:
             return
-        bet.outcome = outcome
+        bet.outcome, bet.settled_s = outcome, bet.turn.elapsed_s()
         self._open.pop(bet.id, None)
         self.counts[outcome] += 1
-        served = outcome in ("hit", "joined")
-        latency, waited = bet.latency_s or 0.0, bet.waited_s or 0.0
         held = bet.held
         egress = held is not None and held.spec.egress and outcome != "vetoed"
         if egress and not bet.matched:  # what the agent really calls tells nobody more than without us
@@ -100,18 +101,27 @@ class Books:
                 "arguments": canonical_json(bet.prediction.call.arguments) if self._keep_arguments else None,
                 "name_confidence": bet.prediction.name_confidence,
                 "argument_confidence": bet.prediction.argument_confidence,
-                "probability": bet.prediction.confidence,
+                "probability": bet.probability,
                 "verdict": bet.verdict.reason,
                 "offered_s": bet.offered_s,
                 "latency_s": bet.latency_s,
                 "waited_s": bet.waited_s,
-                "settled_s": bet.turn.elapsed_s(),
-                "saved_s": max(0.0, latency - waited) if served else 0.0,
-                "cost_s": bet.prediction.cost_s + (0.0 if served else latency),
+                "settled_s": bet.settled_s,
+                "saved_s": bet.saved_s,
+                "cost_s": bet.prediction.cost_s + bet.discarded_s,
                 "outcome": outcome,
                 "reason": reason,
             },
         )
+        try:
+            self._brakes.settled(bet)
+        except Exception as error:
+            self._fault("brakes", error)
+
+    def _fault(self, who: str, error: Exception) -> None:
+        self.faults[who] = self.faults.get(who, 0) + 1
+        if self.faults[who] == 1:
+            log.exception("%s failed; bets go on: %r", who, error)
 
     def cancel(self, bets: Iterable[Bet], outcome: str, reason: str) -> None:
         """Settle bets that will not be claimed, and stop their runs."""
@@ -190,6 +200,7 @@ class Books:
         if bet is None:
             return
         bet.latency_s = message.latency_s
+        self._brakes.ran(bet)
         if message.error is not None:
             self.settle(bet, "failed", message.error)
             return
@@ -198,7 +209,7 @@ class Books:
     def _took(self, link: RuntimeLink, tool: str, latency_s: float) -> None:
         held = link.held(tool)
         if held is not None:
-            self.averages.tool_latency(tool, held.spec.fingerprint).add(latency_s)
+            self.averages.tool_latency(held.spec.name, held.spec.fingerprint).add(latency_s)
 
     def _asked(self, link: RuntimeLink, ask: channel.Ask) -> None:
         """Answer now, or as soon as everything that went out to this runtime's agents has been read."""
@@ -230,7 +241,8 @@ class Books:
         asked = self._expected.claimed(link, message, bet_on)
         if asked is not None:
             link.send(channel.Session(message.claim, asked.trajectory))
-            self.averages.call_at(asked.model).add(max(0.0, asked.elapsed_s() - message.waited_s))
+            self._brakes.waited(asked.trajectory, message.waited_s)
+            self._claimed_at(asked, asked.elapsed_s() - message.waited_s)
         if message.outcome == "miss":
             self._took(link, message.tool, message.latency_s)
         if bet is not None:
@@ -253,6 +265,10 @@ class Books:
             },
         )
 
+    def _claimed_at(self, asked: Asked, at_s: float) -> None:
+        runway = self.averages.runway(asked.model)
+        runway.claimed(max(0.0, at_s), max(0.0, at_s - asked.closed_s), followed=asked.followed)
+
     def link_lost(self, link: RuntimeLink) -> None:
         """A runtime's channel closed: none of its bets can be claimed any more."""
         for bet in [bet for bet in self._open.values() if bet.link is link]:
@@ -261,7 +277,7 @@ class Books:
 
     def expire(self) -> None:
         """Drop what is older than its limit."""
-        now = time.monotonic()
+        now = clock.monotonic()
         old = [b for b in self._open.values() if now - b.turn.began_s - b.offered_s > self._bet_limit_s]
         self.cancel([bet for bet in old if bet.turn.ended], "unclaimed", "not claimed in time")
         for bet in [bet for bet in old if bet.granted and now - bet.turn.began_s > 4 * self._bet_limit_s]:

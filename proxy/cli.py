@@ -18,6 +18,7 @@ from agentspec.config import ENV_PREFIX, Engine, Settings, load, sources
 from agentspec.errors import ConfigError
 from agentspec.proxy.cli_bench import AsJson, bench_app, needs_mcp
 from agentspec.proxy.cli_memory import memory_app
+from agentspec.proxy.cli_savings import savings_command
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Makes tool-using agents faster, the same otherwise."
@@ -30,6 +31,7 @@ app.add_typer(keys_app, name="keys")
 app.add_typer(models_app, name="models")
 app.add_typer(bench_app, name="bench")
 app.add_typer(memory_app, name="memory")
+app.command("savings")(savings_command)
 
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
 
@@ -71,6 +73,9 @@ def serve(  # noqa: PLR0913  (each is a flag)
     memory: Annotated[bool | None, typer.Option(help="predict from what happened before, and learn")] = None,
     memory_database: Annotated[
         str | None, typer.Option(help="SQLAlchemy URL of memory; empty: nothing is kept on disk")
+    ] = None,
+    holdout_share: Annotated[
+        float | None, typer.Option(help="share of trajectories without speculation, to measure what it saves")
     ] = None,
     workers: Annotated[int | None, typer.Option(help="processes; only 1 for now")] = None,
     config: ConfigFile = None,

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from agentspec.config import Engine
 from agentspec.errors import ConfigError
 
 bench_app = typer.Typer(no_args_is_help=True, help="Benchmarks; --json prints machine-readable figures.")
@@ -47,6 +48,39 @@ def bench_replay(
 
     progress = Console(stderr=True, highlight=False)
     print_report(run(data, quick, progress=progress.print), as_json=as_json)
+
+
+@bench_app.command("agent")
+def bench_agent(  # noqa: PLR0913  (each is a flag)
+    quick: Annotated[bool, typer.Option(help="the virtual grid and three corners, within a minute")] = False,
+    data: Annotated[
+        list[Path] | None,
+        typer.Option(help="recordings with tau2's tools; may be repeated (default: its ground truth)"),
+    ] = None,
+    tasks: Annotated[int | None, typer.Option(help="at most so many recorded tasks of each domain", min=1)] = None,
+    accuracy: Annotated[float, typer.Option(help="of the probe that is declared, not run", min=0, max=1)] = 0.3,
+    seed: Annotated[int, typer.Option(help="decides all that happens in virtual time")] = 1,
+    corner_s: Annotated[float | None, typer.Option(help="seconds for each corner on real sockets", min=1)] = None,
+    parallel: Annotated[int, typer.Option(help="recorded tasks played at the same time", min=1)] = 4,
+    jobs: Annotated[int | None, typer.Option(help="processes for virtual time (default: one a core)", min=1)] = None,
+    plots: Annotated[Path | None, typer.Option(help="folder for a picture of each part")] = None,
+    endpoint: Annotated[str | None, typer.Option(help="a live endpoint to drive instead, with its /v1")] = None,
+    model: Annotated[str | None, typer.Option(help="its model")] = None,
+    kind: Annotated[Engine, typer.Option(help="its kind; decides what a probe is")] = Engine.OPENAI,
+    as_json: AsJson = False,
+) -> None:
+    """Agents with agentspec against agents without: never slower, and how much faster?"""
+    from agentspec.proxy.bench.agent.bench import Options, run
+    from agentspec.proxy.bench.agent.live import Live
+    from agentspec.proxy.bench.figures import print_report
+
+    if (endpoint is None) is not (model is None):
+        raise ConfigError("a live endpoint needs both --endpoint URL and --model NAME")
+    live = Live(endpoint, model, kind) if endpoint is not None and model is not None else None
+
+    progress = Console(stderr=True, highlight=False, soft_wrap=True, markup=False)
+    options = Options(quick, data or (), tasks, accuracy, seed, corner_s, parallel, jobs, plots, live)
+    print_report(run(options, progress.print), as_json=as_json)
 
 
 @bench_app.command("hits")

@@ -1,4 +1,4 @@
-"""What all turns share: the books, what was measured, the policy, who predicts and who remembers."""
+"""What all turns share: the books, the judge, who predicts and who remembers."""
 
 from __future__ import annotations
 
@@ -6,31 +6,26 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from agentspec.averages import Averages
-from agentspec.gate import Bet as Question
-from agentspec.gate import Policy, worth_probing
 from agentspec.protocols import Ledger, LiveTurn, ProbeRecord, Speculator
 from agentspec.proxy.books import Books
+from agentspec.proxy.brakes import PROBE
+from agentspec.proxy.judge import Judge
 from agentspec.proxy.learning import Learner
-from agentspec.trajectory import depth
+from agentspec.proxy.live import Live
+from agentspec.proxy.runtimes import RuntimeLink
 
 log = logging.getLogger("agentspec.bets")
-
-EAGER = "eager"
-"""Predictor name of calls that are known, not guessed: their JSON has closed and more of the answer is to come."""
 
 
 @dataclass(slots=True)
 class Desk:
-    """What all turns share: the books, the measured averages, the policy, who predicts and who remembers."""
+    """What all turns share: the books, the judge with all that was measured, who predicts and who remembers."""
 
     books: Books
-    averages: Averages
-    policy: Policy
+    judge: Judge
     ledger: Ledger
     speculators: Sequence[Speculator]
     write_window_s: float
-    tools_off: frozenset[str] = frozenset()
     learner: Learner | None = None
     """Who tells memory; None where nothing is learnt."""
     _logged: set[str] = field(default_factory=set)
@@ -43,30 +38,47 @@ class Desk:
             self._logged.add(kind)
             log.warning("speculator %s failed, its turn is not affected: %r", who, error)
 
+    def note_turn(self, turn: Live, link: RuntimeLink | None, note: str) -> None:
+        """A turn's line in the ledger."""
+        self.ledger.record(
+            "turns",
+            {
+                "id": turn.id,
+                "trajectory": turn.trajectory,
+                "runtime": link.label if link else None,
+                "model": turn.request.model,
+                "began_at": turn.began_at,
+                "first_byte_s": turn.first_byte_s,
+                "call_s": turn.call_s,
+                "duration_s": turn.elapsed_s(),
+                "status": turn.status,
+                "calls": len(turn.calls),
+                "prompt_tokens": turn.usage.prompt_tokens if turn.usage else None,
+                "completion_tokens": turn.usage.completion_tokens if turn.usage else None,
+                "held_out": turn.held_out,
+                "probe_verdict": turn.probe_verdict,
+                "note": note,
+            },
+        )
+
     # ProbeLog
 
     def worth_probing(self, turn: LiveTurn) -> bool:
-        """The gate's verdict on one more probe: is a call likely, can a tool run ahead, is there runway?"""
-        if not turn.tools or turn.call_began:
-            return False
-        model = turn.request.model
-        latencies = [self.averages.tool_latency(name, spec.fingerprint).value for name, spec in turn.tools.items()]
-        calls = self.averages.call_rate(turn.tenant, model, depth(turn.history)).value
-        question = Question(
-            confidence=calls * self.averages.hit_rate("probe", "*").value,
-            tool_latency_s=sum(latencies) / len(latencies),
-            runway_s=self.runway_s(turn),
-            probe_time_s=self.averages.probe_time(model).value,
-        )
-        return worth_probing(question, self.policy).go
+        """The gate's verdict on one more probe."""
+        verdict = self.judge.probe(turn)
+        turn.probe_verdict = verdict.reason
+        return verdict.go
 
     def open_probe(self, turn: LiveTurn) -> ProbeRecord:
-        return ProbeRecord(started_s=turn.elapsed_s())
+        turn.probe = ProbeRecord(started_s=turn.elapsed_s())
+        self.judge.brakes.probe_began(turn)
+        return turn.probe
 
     def close_probe(self, turn: LiveTurn, probe: ProbeRecord) -> None:
-        probe.duration_s = turn.elapsed_s() - probe.started_s
+        probe.duration_s, turn.probe = turn.elapsed_s() - probe.started_s, None
         if probe.outcome == "predicted":
-            self.averages.probe_time(turn.request.model).add(probe.duration_s)
+            self.judge.averages.probe_time(PROBE, turn.request.model).add(probe.duration_s)
+        self.judge.brakes.probe_over(turn, probe)
         self.ledger.record(
             "probes",
             {
@@ -78,8 +90,3 @@ class Desk:
                 "outcome": probe.outcome,
             },
         )
-
-    def runway_s(self, turn: LiveTurn) -> float:
-        """R: seconds until the call is likely to be claimed; past the average a fifth of it is still expected."""
-        usual = self.averages.call_at(turn.request.model).value
-        return max(usual - turn.elapsed_s(), 0.2 * usual)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections import OrderedDict, deque
+
+from agentspec import clock
 
 _HOUR_S = 3600.0
 _MAX_TENANTS = 10_000
@@ -27,7 +28,7 @@ class EgressBudget:
     def discarded(self, tenant: str) -> None:
         """A call went out that nobody made."""
         times = self._discarded.setdefault(tenant, deque(maxlen=max(1, self._per_hour)))
-        times.append(time.monotonic())
+        times.append(clock.monotonic())
         self._discarded.move_to_end(tenant)
         while len(self._discarded) > _MAX_TENANTS:
             self._discarded.popitem(last=False)
@@ -36,7 +37,7 @@ class EgressBudget:
         times = self._discarded.get(tenant)
         if times is None:
             return 0
-        since = time.monotonic() - _HOUR_S
+        since = clock.monotonic() - _HOUR_S
         while times and times[0] < since:
             times.popleft()
         return len(times)

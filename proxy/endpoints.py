@@ -48,6 +48,10 @@ class Endpoints:
         self._only = self._all[0] if len(self._all) == 1 and self._all[0].models == ("*",) else None
         self._keys_are_ours = keys_are_ours
 
+    def all(self) -> Sequence[Endpoint]:
+        """All of them."""
+        return self._all
+
     @property
     def direct_url(self) -> str:
         """Where an agent can go without us, with its own key; "" where it cannot."""

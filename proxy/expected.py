@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 
-from agentspec import channel
+from agentspec import channel, clock
 from agentspec.calls import ToolCall, parse_arguments, same_call
-from agentspec.proxy.live import Live
+from agentspec.proxy.live import Calling, Live
 from agentspec.proxy.runtimes import RuntimeLink
 
 _MAX_EXPECTED = 1024
@@ -23,15 +22,27 @@ class Asked:
     began_s: float
     call: ToolCall
     link: RuntimeLink
+    closed_s: float
+    """When its JSON closed, since the turn began."""
+    calling: Calling
+    nth: int
+    """It is so many-th of the calls that the answer began."""
 
     @classmethod
     def by(cls, turn: Live, call: ToolCall, link: RuntimeLink) -> Asked:
-        """A call of this turn."""
-        return cls(turn.id, turn.trajectory, turn.request.model, turn.began_s, call, link)
+        """A call of this turn that has just closed."""
+        model, closed_s = turn.request.model, turn.elapsed_s() if turn.call_s is None else turn.call_s
+        calling = turn.calling
+        return cls(turn.id, turn.trajectory, model, turn.began_s, call, link, closed_s, calling, calling.named)
+
+    @property
+    def followed(self) -> bool:
+        """Whether the answer went on with another call."""
+        return self.calling.named > self.nth
 
     def elapsed_s(self) -> float:
         """Seconds since its turn began."""
-        return time.monotonic() - self.began_s
+        return clock.monotonic() - self.began_s
 
     def is_claimed_by(self, link: RuntimeLink, message: channel.Claimed) -> bool:
         """Whether a claim of this runtime's is this very call."""

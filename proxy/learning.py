@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from agentspec import clock
 from agentspec.aside import Aside
 from agentspec.proxy.live import Live
 from agentspec.recollection import Memories, Past
@@ -61,7 +61,7 @@ class Learner:
         if not tools and not any(said.makes_calls for said in turn.history):
             return  # no agent: it could not have called anything
         past = Past(turn.trajectory, turn.scope, (*turn.history, answer_of(turn)), tools)
-        self._latest[key] = Latest(turn.id, past, time.monotonic())
+        self._latest[key] = Latest(turn.id, past, clock.monotonic())
         self._latest.move_to_end(key)
         if len(self._latest) > MAX_TRAJECTORIES:
             self._hand_on(*self._latest.popitem(last=False))
@@ -73,11 +73,19 @@ class Learner:
             past = replace(found.past, history=found.past.history[:-1])
             self._latest[tenant, trajectory] = replace(found, past=past)
 
+    def judge(self, tenant: str, trajectory: str, outcome: float) -> bool:
+        """How a trajectory ended, 0.0 (failed) to 1.0; it is learnt now. False where nothing of it waits any more."""
+        latest = self._latest.pop((tenant, trajectory), None)
+        if latest is not None:
+            past = replace(latest.past, outcome=outcome)
+            self._hand_on((tenant, trajectory), replace(latest, past=past))
+        return latest is not None
+
     async def run(self) -> None:
         """Hand on what has been quiet for long enough, for ever."""
         while True:
             await asyncio.sleep(_LOOK_EVERY_S)
-            quiet_since_s = time.monotonic() - self._idle_s
+            quiet_since_s = clock.monotonic() - self._idle_s
             while self._latest and next(iter(self._latest.values())).at_s <= quiet_since_s:
                 self._hand_on(*self._latest.popitem(last=False))
             await self._tell()

@@ -8,6 +8,7 @@ import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from agentspec import clock
 from agentspec.calls import ToolCall
 from agentspec.config import Engine
 from agentspec.effects import ToolSpec
@@ -23,11 +24,20 @@ from agentspec.events import (
     TurnEvent,
     Usage,
 )
-from agentspec.protocols import Headers, Upstream
+from agentspec.gating.averages import Pace
+from agentspec.gating.runway import Phase, Progress
+from agentspec.protocols import Headers, ProbeRecord, Upstream
 from agentspec.proxy.asgi import header
 from agentspec.trajectory import Said
 from agentspec.wire.apis import WireApi
 from agentspec.wire.request import Schemas, TurnRequest
+
+
+@dataclass(slots=True, eq=False)
+class Calling:
+    """How many calls an answer has begun; all that is kept of a turn by those who wait for a claim."""
+
+    named: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -50,9 +60,11 @@ class Live:
     offered: Schemas = field(default_factory=dict)
     ambiguous: bool = False
     """Which trajectory it belongs to is not known."""
+    held_out: bool = False
+    """Its trajectory is one of the control group: nothing is guessed."""
     name_answer: Callable[[str], None] = lambda identity: None
     """Told the id under which the endpoint keeps the answer."""
-    began_s: float = field(default_factory=time.monotonic)
+    began_s: float = field(default_factory=clock.monotonic)
     began_at: float = field(default_factory=time.time)
     first_byte_s: float | None = None
     call_s: float | None = None
@@ -61,7 +73,7 @@ class Live:
     calls: list[ToolCall] = field(default_factory=list)
     items: set[str] = field(default_factory=set)
     """Ids under which the endpoint keeps parts of the answer."""
-    named: int = 0
+    calling: Calling = field(default_factory=Calling)
     closed: int = 0
     unseen: bool = False
     """Its calls could not be read: any calls may be its."""
@@ -70,9 +82,20 @@ class Live:
     """A client that asked again does not act on this answer, whatever is still read of it."""
     broken: bool = False
     """The answer failed or was cut off: nobody continues it."""
+    pace: Pace = field(default_factory=Pace)
+    """How fast its text came."""
+    probe: ProbeRecord | None = None
+    """The probe that is under way."""
+    probe_verdict: str | None = None
+    """Why the last probe was begun, or was not."""
     _said: list[str] = field(default_factory=list)
     _reasoned: list[str] = field(default_factory=list)
     _length: int = 0
+    _said_chars: int = 0
+    _grown_s: float | None = None
+    """When the latest text or reasoning came."""
+    _called_s: float = 0.0
+    """When the latest call began or closed."""
     _waiting: list[tuple[int, asyncio.Future[bool]]] = field(default_factory=list)
     _waiting_for_calls: list[tuple[int, asyncio.Future[bool]]] = field(default_factory=list)
 
@@ -83,6 +106,16 @@ class Live:
     @property
     def reasoned(self) -> str:
         return "".join(self._reasoned)
+
+    @property
+    def silent(self) -> bool:
+        """Whether it has neither said nor thought anything."""
+        return self._length == 0
+
+    @property
+    def named(self) -> int:
+        """How many calls have begun."""
+        return self.calling.named
 
     @property
     def call_began(self) -> bool:
@@ -99,7 +132,17 @@ class Live:
         return self.ended and self.status == 200 and not self.broken
 
     def elapsed_s(self) -> float:
-        return time.monotonic() - self.began_s
+        return clock.monotonic() - self.began_s
+
+    def progress(self) -> Progress:
+        """What it has produced so far."""
+        now_s = self.elapsed_s()
+        if self.named:
+            return Progress(Phase.CALLING, now_s, since_call_s=now_s - self._called_s)
+        if self._said_chars:
+            return Progress(Phase.SPEAKING, now_s, self._said_chars, self.pace.s_per_char)
+        phase = Phase.THINKING if self._length else Phase.WAITING
+        return Progress(phase, now_s, self._length, self.pace.s_per_char)
 
     async def grown(self, chars: int) -> bool:
         if self._length >= chars:
@@ -120,15 +163,15 @@ class Live:
     def take(self, event: TurnEvent) -> None:
         """Note what the answer said."""
         if isinstance(event, (TextDelta, ReasoningDelta)):
-            (self._said if isinstance(event, TextDelta) else self._reasoned).append(event.text)
-            self._length += len(event.text)
+            self._grow(event.text, spoken=isinstance(event, TextDelta))
         elif isinstance(event, CallNamed):
-            self.named += 1
+            self.calling.named += 1
+            self._called_s = self.elapsed_s()
         elif isinstance(event, CallComplete):
             if event.call is not None:
                 self.calls.append(event.call)
             self.closed += not event.broken_off
-            self.call_s = self.elapsed_s()
+            self.call_s = self._called_s = self.elapsed_s()
         elif isinstance(event, Usage):
             self.usage = event
         elif isinstance(event, AnswerBegan):
@@ -140,6 +183,15 @@ class Live:
             self.broken = self.broken or event.reason == FAILED
         if self._waiting or self._waiting_for_calls:
             self._wake()
+
+    def _grow(self, text: str, *, spoken: bool) -> None:
+        (self._said if spoken else self._reasoned).append(text)
+        self._length += len(text)
+        self._said_chars += len(text) if spoken else 0
+        now_s = self.elapsed_s()
+        if self._grown_s is not None:
+            self.pace.add(now_s - self._grown_s, len(text), probed=self.probe is not None)
+        self._grown_s = now_s
 
     def end(self) -> None:
         """No more will come."""

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from agentspec import channel
+from agentspec import channel, clock
 from agentspec.effects import ToolSpec
 from agentspec.errors import ConfigError
 from agentspec.proxy.tool_names import held_names
@@ -101,7 +100,7 @@ class RuntimeLink:
 
     def open_window(self, turn: str, call: str, limit_s: float) -> None:
         """A write was relayed: until its result is back no read starts or is claimed."""
-        self._windows[f"{turn}:{call}"] = time.monotonic() + limit_s
+        self._windows[f"{turn}:{call}"] = clock.monotonic() + limit_s
 
     def close_windows(self, turn: str, ids: frozenset[str] | None) -> None:
         """Results of a turn's calls are back: of those with these ids and of unseen ones, or of all of them."""
@@ -121,7 +120,7 @@ class RuntimeLink:
     def writing(self, besides: tuple[str, str] | None = None) -> bool:
         """Whether a relayed write is going on; `besides` the one of this turn and call."""
         if self._windows:
-            now = time.monotonic()
+            now = clock.monotonic()
             self._windows = {key: until for key, until in self._windows.items() if until > now}
         own = None if besides is None else f"{besides[0]}:{besides[1]}"
         return any(key != own for key in self._windows)

@@ -17,14 +17,14 @@ from agentspec.errors import ConfigError
 from agentspec.proxy.app import App
 from agentspec.proxy.doors import check_openness
 from agentspec.proxy.http_protocol import guarded_http
-from agentspec.proxy.wiring import build
+from agentspec.proxy.wiring import Parts, build
 
 _SWITCH_S = 0.0005
 _KEEP_ALIVE_S = 75
 """Longer than clients keep an idle connection: one that they are about to use must not be closed under their hands."""
 
 
-def serve(settings: Settings) -> None:
+def serve(settings: Settings, parts: Parts | None = None) -> None:
     """Serve until interrupted.
 
     Raises:
@@ -33,7 +33,7 @@ def serve(settings: Settings) -> None:
     check_openness(settings)
     listener = _listen(settings)
     try:
-        app = build(settings)
+        app = build(settings, parts=parts)
         port = listener.getsockname()[1]
         _greet(settings, port)
         _favour_the_relay()

@@ -107,6 +107,11 @@ class Placement:
         return self.unsure or len(self.parents) > 1
 
 
+def trajectory_of(tenant: str, session: str) -> str:
+    """The trajectory that a tenant's agent calls its session (`x-agentspec-session`)."""
+    return f"{hashlib.blake2b(tenant.encode(), digest_size=4).hexdigest()}:{session}"
+
+
 class TrajectoryIndex:
     """Turns by the hash of their messages and by the names that endpoints gave them. One event loop, no locks."""
 
@@ -183,7 +188,7 @@ class TrajectoryIndex:
     @staticmethod
     def _name(tenant: str, session: str | None, parents: list[Turn], supersedes: Turn | None) -> str:
         if session:
-            return f"{hashlib.blake2b(tenant.encode(), digest_size=4).hexdigest()}:{session}"
+            return trajectory_of(tenant, session)
         if supersedes is not None:
             return supersedes.trajectory
         if len(parents) == 1 and not parents[0].continued:

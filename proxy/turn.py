@@ -12,6 +12,7 @@ import msgspec
 from agentspec.config import MemoryScope, Settings
 from agentspec.effects import ToolSpec
 from agentspec.errors import RequestError
+from agentspec.gating.holdout import held_out
 from agentspec.ids import new_id
 from agentspec.protocols import Headers, UpstreamRequest
 from agentspec.proxy.asgi import Head, Scope, read_body, told
@@ -19,6 +20,7 @@ from agentspec.proxy.bets import TurnBets
 from agentspec.proxy.desk import Desk
 from agentspec.proxy.doors import Doors
 from agentspec.proxy.endpoints import Endpoint, Endpoints
+from agentspec.proxy.engine_load import EngineLoad
 from agentspec.proxy.live import Live
 from agentspec.proxy.relay import Client, Ended, answer
 from agentspec.proxy.runtimes import UNSEEN, RuntimeLink, Runtimes
@@ -41,6 +43,9 @@ class Deps:
     runtimes: Runtimes
     index: TrajectoryIndex
     desk: Desk
+    salt: bytes
+    """What decides, with a trajectory's id, whether it is held out."""
+    engine_load: EngineLoad | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,6 +190,7 @@ def _begin(incoming: Incoming, request: TurnRequest, deps: Deps) -> _Begun:
         tools=_may_run_ahead(placement, deps, link, tenant),
         offered=placement.tools,
         ambiguous=placement.ambiguous,
+        held_out=held_out(entry.trajectory, deps.salt, deps.settings.holdout_share),
         name_answer=lambda identity: deps.index.name(entry, tenant, answer_name(identity)),
     )
     entry.answer = live

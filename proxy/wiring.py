@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 
 from agentspec.aside import Aside
-from agentspec.averages import Averages
-from agentspec.config import Settings
+from agentspec.config import Engine, Settings
 from agentspec.errors import ConfigError
-from agentspec.gate import Policy
+from agentspec.gating.averages import Averages
+from agentspec.gating.calibration import Calibration
+from agentspec.gating.gate import Policy
 from agentspec.memory.keeper import Keeper
 from agentspec.memory.ledger import SqlLedger
 from agentspec.memory.recall import Recall
@@ -18,14 +20,19 @@ from agentspec.memory.store import Limits, MemoryStore
 from agentspec.protocols import Ledger, Speculator
 from agentspec.proxy.app import App
 from agentspec.proxy.books import Books
+from agentspec.proxy.brakes import Brakes
 from agentspec.proxy.desk import Desk
 from agentspec.proxy.doors import Doors
 from agentspec.proxy.egress import EgressBudget
-from agentspec.proxy.endpoints import endpoints_of
+from agentspec.proxy.endpoints import Endpoints, endpoints_of
+from agentspec.proxy.engine_load import EngineLoad
+from agentspec.proxy.judge import Judge
 from agentspec.proxy.learning import Learner
 from agentspec.proxy.runtimes import Runtimes
+from agentspec.proxy.tenant_secret import tenant_secret
 from agentspec.proxy.trajectories import TrajectoryIndex
 from agentspec.proxy.turn import Deps
+from agentspec.recollection import Memories
 from agentspec.speculators.forks import forks_for
 from agentspec.speculators.probe import ProbeSpeculator
 from agentspec.speculators.recall import RecallSpeculator
@@ -36,7 +43,30 @@ _CLOSE_S = 5.0
 """Longest time that memory may take at the end to learn and to save."""
 
 
-def build(settings: Settings, extra_speculators: Sequence[Speculator] = ()) -> App:
+def _as_usual(desk: Desk, usual: Sequence[Speculator]) -> Sequence[Speculator]:
+    return usual
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Parts of its own that a program brings along, which no operator sets; None: the usual one.
+
+    Attributes:
+        endpoints: where requests go.
+        ledger: who writes the books down.
+        memories: where memory is kept.
+        aside: where memory is asked.
+        speculators: given the desk and the usual speculators, says who predicts.
+    """
+
+    endpoints: Endpoints | None = None
+    ledger: Ledger | None = None
+    memories: Memories | None = None
+    aside: Aside | None = None
+    speculators: Callable[[Desk, Sequence[Speculator]], Sequence[Speculator]] = _as_usual
+
+
+def build(settings: Settings, extra_speculators: Sequence[Speculator] = (), parts: Parts | None = None) -> App:
     """The proxy as an ASGI application.
 
     Raises:
@@ -44,23 +74,29 @@ def build(settings: Settings, extra_speculators: Sequence[Speculator] = ()) -> A
     """
     if not (settings.upstream or settings.upstreams):
         raise ConfigError("no endpoint is set: give --upstream http://HOST:PORT/v1 (or AGENTSPEC_UPSTREAM)")
-    ledger: Ledger = SqlLedger(settings.database)
+    parts = parts or Parts()
+    ledger: Ledger = parts.ledger or SqlLedger(settings.database)
     averages = Averages()
+    brakes = Brakes(settings, averages)
     books = Books(
         ledger,
         averages,
         keep_arguments=settings.keep_arguments,
         bet_limit_s=settings.bet_limit_s,
         egress=EgressBudget(settings.egress_discards_per_hour),
+        brakes=brakes,
     )
-    endpoints = endpoints_of(settings)
-    policy = Policy(miss_cost_share=settings.miss_cost_share, max_runs_per_turn=settings.max_runs_per_turn)
+    endpoints = parts.endpoints or endpoints_of(settings)
     speculators: list[Speculator] = list(extra_speculators)
-    tools_off = frozenset(settings.tools_off)
-    desk = Desk(books, averages, policy, ledger, speculators, settings.write_window_s, tools_off)
-    forget_nothing = _remember(settings, desk, speculators)
-    if forks := forks_for(settings):
+    forks = forks_for(settings)
+    desk = Desk(
+        books, _judge(settings, averages, brakes, frozenset(forks)), ledger, speculators, settings.write_window_s
+    )
+    forget_nothing = _remember(settings, desk, speculators, parts)
+    if forks:
         speculators.append(ProbeSpeculator(forks, desk, settings.probe_step_chars))
+    desk.speculators = parts.speculators(desk, speculators)
+    engine_load = EngineLoad(endpoints.all(), brakes) if forks and settings.engine_metrics else None
 
     async def close() -> None:
         try:
@@ -69,29 +105,48 @@ def build(settings: Settings, extra_speculators: Sequence[Speculator] = ()) -> A
         finally:
             await ledger.close()
 
-    return App(
-        Deps(settings, Doors(settings), endpoints, Runtimes(by_key=bool(settings.keys)), TrajectoryIndex(), desk), close
-    )
+    doors, runtimes = Doors(settings), Runtimes(by_key=bool(settings.keys))
+    salt = tenant_secret(settings)
+    return App(Deps(settings, doors, endpoints, runtimes, TrajectoryIndex(), desk, salt, engine_load), close)
 
 
-def _remember(settings: Settings, desk: Desk, speculators: list[Speculator]) -> Callable[[], Awaitable[None]]:
+def _judge(settings: Settings, averages: Averages, brakes: Brakes, probed: frozenset[Engine]) -> Judge:
+    """The gate, with all that it decides on."""
+    policy = Policy(miss_cost_share=settings.miss_cost_share, max_runs_per_turn=settings.max_runs_per_turn)
+    calibration = Calibration(settings.max_discarded_share)
+    return Judge(averages, calibration, policy, brakes, frozenset(settings.tools_off), probed)
+
+
+def _remember(
+    settings: Settings, desk: Desk, speculators: list[Speculator], parts: Parts
+) -> Callable[[], Awaitable[None]]:
     """Have memory asked and told; what to await at the end."""
     if not (settings.speculation and settings.memory):
         return _nothing
-    store = _memory_store(settings)
-    limits = Limits(max_trajectories=settings.memory_trajectories, close_s=_CLOSE_S)
-    keeper, aside = Keeper(store, Recall, limits), Aside("agentspec-recall")
-    desk.learner = learner = Learner(keeper, aside, settings.memory_idle_s, desk.fault)
-    speculators.append(RecallSpeculator(keeper, aside))
+    memories, forget = (parts.memories, _nothing) if parts.memories is not None else _kept(settings)
+    aside = parts.aside or Aside("agentspec-recall")
+    desk.learner = learner = Learner(memories, aside, settings.memory_idle_s, desk.fault)
+    speculators.append(RecallSpeculator(memories, aside))
 
     async def close() -> None:
         await learner.flush()
         aside.close()
+        await forget()
+
+    return close
+
+
+def _kept(settings: Settings) -> tuple[Memories, Callable[[], Awaitable[None]]]:
+    """Memory as it is kept in a database, and what to await when it is to be closed."""
+    store = _memory_store(settings)
+    keeper = Keeper(store, Recall, Limits(max_trajectories=settings.memory_trajectories, close_s=_CLOSE_S))
+
+    async def close() -> None:
         await asyncio.to_thread(keeper.close)
         if store is not None:
             store.close()
 
-    return close
+    return keeper, close
 
 
 async def _nothing() -> None:

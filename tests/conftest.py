@@ -23,4 +23,5 @@ def _old_objects_are_left_alone() -> Iterator[None]:
 def _state_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        patch.setenv("AGENTSPEC_HOLDOUT_SHARE", "0")  # tests of the control group ask for it
         yield

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import itertools
 import logging
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentspec import channel
+from agentspec import channel, clock
 from agentspec.keys import Arguments, Form
 from agentspec.tools_sandbox.claim_table import PendingRun
 from agentspec.tools_sandbox.fidelity import Ended
@@ -37,7 +36,7 @@ class Claim:
     arguments: Arguments | None
     surroundings: Surroundings
     number: int
-    began_s: float = field(default_factory=time.monotonic)
+    began_s: float = field(default_factory=clock.monotonic)
     run: PendingRun | None = None
     reason: str = "no run ahead of this call"
     checked: PendingRun | None = None
@@ -49,7 +48,7 @@ class Claim:
             return None
         owner = self.tool.owner(self.arguments, self.surroundings)
         for runtime in active_runtimes(self.tool):  # one, unless the process has connected to several proxies
-            now = time.monotonic()
+            now = clock.monotonic()
             self.run, stale = runtime.table.take(self.tool, self.arguments, self.surroundings, owner, now)
             runtime.discard_stale(stale)
             if self.run is not None:
@@ -98,7 +97,7 @@ class Claim:
 
     def join_limit_s(self, run: PendingRun) -> float:
         """How long to wait for a run before hedging: until its start + q90 of its tool."""
-        elapsed = time.monotonic() - run.started_s
+        elapsed = clock.monotonic() - run.started_s
         q90 = self.tool.latency_q90_s()
         return max(0.0, FIRST_RUN_PATIENCE_S + elapsed if q90 is None else q90 - elapsed)
 
@@ -109,7 +108,7 @@ class Claim:
     def handed_over(self, run: PendingRun, was_done: bool) -> None:
         """Settle as a hit or a join."""
         self.reason = ""
-        self._settle("hit" if was_done else "joined", run.latency_s, time.monotonic() - self.began_s)
+        self._settle("hit" if was_done else "joined", run.latency_s, clock.monotonic() - self.began_s)
 
     def _settle(self, outcome: str, latency_s: float, waited_s: float) -> None:
         report = channel.Claimed(

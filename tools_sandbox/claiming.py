@@ -9,10 +9,10 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Mapping
 from typing import Any
 
+from agentspec import clock
 from agentspec.tools_sandbox.claim import Claim, open_claim
 from agentspec.tools_sandbox.fidelity import Ended
 from agentspec.tools_sandbox.handover import collect, collect_async, off_the_loop
@@ -92,11 +92,11 @@ class _PlainCall:
                 self._shadow = open_shadow(self._claim)
             except Exception as error:
                 log.warning("%s: %r", self._tool.name, error)
-        self._began_s = time.monotonic()
+        self._began_s = clock.monotonic()
 
     def end(self, real: Ended) -> None:
         """Just after it."""
-        latency_s = time.monotonic() - self._began_s
+        latency_s = clock.monotonic() - self._began_s
         if real.error is None:
             self._tool.took(latency_s)
         claim = self._claim

@@ -2,6 +2,7 @@
 
 A claim waits until the run's start plus its tool's 90th percentile; then a second run of our own starts beside it, and
 whichever is there first is taken. A second run that raises decides nothing: the agent's own call has the last word.
+When the budget of second runs is spent the run ahead is dropped and the tool runs plainly: no later, and no more load.
 """
 
 from __future__ import annotations
@@ -10,12 +11,11 @@ import asyncio
 import concurrent.futures
 import contextvars
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future
 from typing import Any, TypeVar
 
-from agentspec import channel
+from agentspec import channel, clock
 from agentspec.errors import ToolRefused
 from agentspec.tools_sandbox.claim import Claim, Handed
 from agentspec.tools_sandbox.claim_table import PendingRun
@@ -39,10 +39,11 @@ def collect(claim: Claim) -> Handed | None:
         if not grant.ok:
             return claim.refused("stale", grant.reason)
         was_done = run.done
+        run.tool.hedges.earn()
         concurrent.futures.wait([run.future], claim.join_limit_s(run))
         if run.done:
             return _outcome(claim, run, was_done)
-        if run.tool.spec.touched:  # it changes something, so there can be no second one: killed, and run plainly
+        if not _may_hedge(run):
             return claim.refused("failed", _TOO_SLOW)
         return _hedge(claim, run)
     except BaseException:  # Ctrl-C while we waited: the call is over, and so is its run
@@ -52,6 +53,11 @@ def collect(claim: Claim) -> Handed | None:
 
 _TOO_SLOW = "the run ahead took too long"
 _CHANGED = "another process has written to what it depends on, or cannot be asked"
+
+
+def _may_hedge(run: PendingRun) -> bool:
+    """Whether a second run may start beside it. One that changes something has none: it is killed, and run plainly."""
+    return not run.tool.spec.touched and run.tool.hedges.take()
 
 
 def _granted(claim: Claim, run: PendingRun) -> channel.Grant:
@@ -106,7 +112,7 @@ def _settle_hedge(claim: Claim, own: Future[Any] | asyncio.Future[Any]) -> Hande
     claim.give_back("failed", _TOO_SLOW)
     if own.exception() is not None:
         return None
-    claim.missed(time.monotonic() - claim.began_s)
+    claim.missed(clock.monotonic() - claim.began_s)
     return Handed(own.result())
 
 
@@ -128,12 +134,13 @@ async def collect_async(claim: Claim) -> Handed | None:
         if not grant.ok:
             return claim.refused("stale", grant.reason)
         was_done = run.done
+        run.tool.hedges.earn()
         ahead = asyncio.wrap_future(run.future)
         ahead.add_done_callback(_looked_at)
         await asyncio.wait({ahead}, timeout=claim.join_limit_s(run))
         if run.done:
             return await off_the_loop(claim.tool, _outcome, claim, run, was_done)
-        if run.tool.spec.touched:
+        if not _may_hedge(run):
             return claim.refused("failed", _TOO_SLOW)
         return await _hedge_async(claim, run, ahead)
     except BaseException:  # cancelled, most likely

@@ -10,12 +10,11 @@ import contextvars
 import itertools
 import logging
 import threading
-import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from typing import Any, Protocol
 
-from agentspec import channel
+from agentspec import channel, clock
 from agentspec.errors import SpeculationError, ToolRefused
 from agentspec.runs import Work
 from agentspec.tools_sandbox.claim_table import ClaimTable, PendingRun, approximate_bytes
@@ -57,7 +56,7 @@ class Runtime:
     def __init__(
         self, tiers: Tiers, tools: Iterable[DeclaredTool] | None = None, shared: SharedDomains | None = None
     ) -> None:
-        self.began_s = time.monotonic()
+        self.began_s = clock.monotonic()
         self.tiers = tiers
         self.shared = shared
         self._fixed = None if tools is None else list(tools)
@@ -171,7 +170,7 @@ class Runtime:
         surroundings = self.sessions.surroundings(tool, order.trajectory, self._base)
         arguments = tool.signature.of_prediction(order.arguments, tool.last_form)
         depends_on = tool.depends_on(arguments)
-        now = time.monotonic()
+        now = clock.monotonic()
         run = PendingRun(
             bet=order.bet,
             trajectory=order.trajectory,
@@ -235,7 +234,7 @@ class Runtime:
             self._discard([run], "failed", f"took longer than timeout_s={run.tool.spec.timeout_s:g}")
 
     def _over(self, run: PendingRun, result: Any, error: BaseException | None) -> None:
-        latency_s = time.monotonic() - run.started_s
+        latency_s = clock.monotonic() - run.started_s
         run.tool.limits.leave()
         if not run.future.set_running_or_notify_cancel():
             return
@@ -288,7 +287,7 @@ class Runtime:
         """Drop what nobody claimed in time, and tell other processes of writes that they have missed."""
         if self.shared is not None:
             self.shared.pay()
-        self._discard(self.table.expired(time.monotonic()), "unclaimed", "not claimed in time")
+        self._discard(self.table.expired(clock.monotonic()), "unclaimed", "not claimed in time")
 
     def report(self, message: channel.FromRuntime) -> None:
         """Tell the proxy, if it is there."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import itertools
 import json
-import time
 from dataclasses import dataclass
 
+from agentspec import clock
 from agentspec.errors import SpeculationError
 from agentspec.tools_sandbox.claim import Claim, compare
 from agentspec.tools_sandbox.claim_table import PendingRun
@@ -62,7 +62,7 @@ def open_shadow(claim: Claim) -> Shadow | None:
         return None
     if not tool.spec.may_run_ahead:
         return None
-    now = time.monotonic()
+    now = clock.monotonic()
     run = PendingRun(
         bet=f"shadow-{next(_numbers)}",
         trajectory="",

@@ -16,16 +16,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from agentspec.averages import Quantile
 from agentspec.effects import EVERYTHING, Effect, ToolSpec
 from agentspec.errors import ToolRefused
+from agentspec.gating.averages import Quantile
 from agentspec.keys import Arguments, Form, Keys
 from agentspec.runs import Place
 from agentspec.signature import Signature
 from agentspec.tools_sandbox.domains import DomainRule, call_with_those_it_names, or_everything
 from agentspec.tools_sandbox.environment import place_here
 from agentspec.tools_sandbox.fidelity import Fidelity, SameResult
-from agentspec.tools_sandbox.limits import Limits
+from agentspec.tools_sandbox.limits import Hedges, Limits
 from agentspec.tools_sandbox.surroundings import Parameters, Surroundings, hidden_parameters
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ class DeclaredTool:
         spec: the declaration, with the schema of the arguments that the model gives.
         runtimes: the runtimes that hold this tool; empty means plain calls.
         limits: its runs ahead, counted.
+        hedges: its second runs, counted.
         fidelity: whether runs in its sandbox were seen to give what real calls give.
     """
 
@@ -111,6 +112,7 @@ class DeclaredTool:
         self.spec = spec
         self.word = word
         self.limits = Limits(spec)
+        self.hedges = Hedges()
         self.fidelity = Fidelity(spec.name, spec.sandbox.tier, word.same_result, needed=spec.sandbox.isolated)
         self.is_async = inspect.iscoroutinefunction(function)
         self.runtimes: weakref.WeakSet[Runtime] = weakref.WeakSet()
@@ -124,6 +126,7 @@ class DeclaredTool:
     def forget_runs(self) -> None:
         """In a child process after a fork: the runs ahead are the parent's, and its threads may have held our locks."""
         self.limits = Limits(self.spec)
+        self.hedges = Hedges()
         self.fidelity.renew_lock()
 
     @functools.cached_property

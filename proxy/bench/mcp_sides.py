@@ -91,7 +91,15 @@ def _event(delta: dict[str, Any], finish: str | None = None) -> bytes:
 
 async def _serve_proxy(model_port: int, proxy_port: int) -> None:
     upstream = f"http://127.0.0.1:{model_port}/v1"
-    settings = load({"upstream": upstream, "database": "sqlite:///ledger.sqlite3", "memory": False, "probe": False})
+    settings = load(
+        {
+            "upstream": upstream,
+            "database": "sqlite:///ledger.sqlite3",
+            "memory": False,
+            "probe": False,
+            "holdout_share": 0,
+        }
+    )
     model = Starlette(routes=[Route("/v1/chat/completions", _model, methods=["POST"])])
     apps: dict[int, Any] = {model_port: model, proxy_port: build(settings, extra_speculators=[_Foresees()])}
     servers = [

@@ -19,20 +19,17 @@ from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
 
-import openai
-
 from agentspec.effects import Effect
 from agentspec.errors import ConfigError
 from agentspec.memory.ledger_reader import LedgerReader
 from agentspec.proxy.bench.environment import environment
 from agentspec.proxy.bench.figures import Figure, Report
-from agentspec.proxy.replay.agent import Play, Tool, play
+from agentspec.proxy.bench.playing import played_ahead, played_direct
+from agentspec.proxy.replay.agent import Play
 from agentspec.proxy.replay.endpoint import Pace
 from agentspec.proxy.replay.processes import endpoint_process, proxy_process
 from agentspec.proxy.replay.recordings import Library, Recording, library_of, load
-from agentspec.proxy.replay.tau2_tools import DeclaredTool, Latency, Toolbox, covers, toolbox
-from agentspec.tools_sandbox.connect import Connection, connect
-from agentspec.tools_sandbox.declare import speculate
+from agentspec.proxy.replay.tau2_tools import Latency, Toolbox, covers, toolbox
 
 Progress = Callable[[str], None]
 
@@ -40,9 +37,6 @@ LATENCY = Latency(read=0.3, write=0.3, irreversible=0.3)
 PACE = Pace(tokens_per_s=200, ttft_ms=200)
 QUICK_PACE = Pace(tokens_per_s=400, ttft_ms=100)
 QUICK_TASKS = 8
-STABLE_FOR_S = 30.0
-SCOPE = "replay"
-"""All tasks are one end user's: what one teaches may be recalled in the next, as far as memory does that at all."""
 
 
 @dataclass(frozen=True)
@@ -129,34 +123,15 @@ def _pair(nth: int, recording: Recording, setting: Setting) -> Pair:
 
 
 def _played_direct(recording: Recording, setting: Setting) -> Play:
-    tools = _toolbox(recording, setting).plain
-    with openai.OpenAI(base_url=setting.endpoint, api_key="none", max_retries=0) as client:
-        return play(recording, setting.library, client, tools)
+    return played_direct(recording, setting.library, setting.endpoint, _toolbox(recording, setting))
 
 
 def _played_ahead(recording: Recording, setting: Setting) -> Play:
-    tools = {name: _speculative(tool) for name, tool in _toolbox(recording, setting).declared.items()}
-    with connect(setting.proxy, tools=tools.values()) as runtime, _client_through(runtime, recording.model) as client:
-        return play(recording, setting.library, client, tools)
-
-
-def _client_through(runtime: Connection, session: str) -> openai.OpenAI:
-    return openai.OpenAI(
-        base_url=runtime.base_url,
-        api_key="none",
-        max_retries=0,
-        default_headers={"x-agentspec-session": session, "x-agentspec-scope": SCOPE},
-        http_client=runtime.http_client(),
-    )
+    return played_ahead(recording, setting.library, setting.proxy, _toolbox(recording, setting))
 
 
 def _toolbox(recording: Recording, setting: Setting) -> Toolbox:
     return toolbox(recording.tools_ref or "", recording.task_id, setting.latency)
-
-
-def _speculative(tool: DeclaredTool) -> Tool:
-    stable_for = STABLE_FOR_S if tool.effect == "read" else None
-    return speculate(tool.function, effect=tool.effect, reads=tool.reads, writes=tool.writes, stable_for=stable_for)
 
 
 def _told(pairs: Iterable[Pair], count: int, progress: Progress) -> Iterator[Pair]:

@@ -142,7 +142,7 @@ class Child:
 
     def cpu_s(self) -> float:
         """CPU time, user and system, of its threads and its children's, those that have ended included."""
-        return sum(_cpu_clock_s(pid) for pid in _family(self.pid))
+        return sum(cpu_clock_s(pid) for pid in _family(self.pid))
 
     def rss_mb(self) -> float:
         """Resident memory of it and its children in MB."""
@@ -251,7 +251,7 @@ def _family(pid: int) -> list[int]:
     return found
 
 
-def _cpu_clock_s(pid: int) -> float:
+def cpu_clock_s(pid: int) -> float:
     """The clock that clock_getcpuclockid(3) names: finer than the ticks in /proc/PID/stat. 0 for a process gone."""
     try:
         return time.clock_gettime_ns((~pid << 3) | 2) / 1e9

@@ -124,5 +124,5 @@ def proxy(engine_url: str, database_url: str, log: Path) -> Service:
     """agentspec in front of the engine, writing its books to `database_url`."""
     port = free_port()
     arguments = ["serve", "--upstream", f"{engine_url}/v1", "--engine", "agentspec"]
-    arguments += ["--port", str(port), "--database", database_url, "--memory-database", ""]
+    arguments += ["--port", str(port), "--database", database_url, "--memory-database", "", "--holdout-share", "0"]
     return Service("the proxy", "agentspec.proxy", arguments, port, log, patience_s=60.0)

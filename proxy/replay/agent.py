@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,6 +31,15 @@ class Mismatch:
     got: str
 
 
+@dataclass(frozen=True)
+class Ran:
+    """A tool that the agent ran: how long after it had asked the model, and how long it waited for the result."""
+
+    tool: str
+    runway_s: float
+    waited_s: float
+
+
 @dataclass
 class Play:
     """What happened when a recording was played; `results` counts the recorded ones, reached or not."""
@@ -43,6 +53,7 @@ class Play:
     identical: int = 0
     mismatches: list[Mismatch] = field(default_factory=list)
     finished: bool = False
+    ran: list[Ran] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -54,7 +65,14 @@ class Reply:
     calls: tuple[Call, ...] = ()
 
 
-def play(recording: Recording, library: Library, client: openai.OpenAI, tools: Mapping[str, Tool]) -> Play:
+def play(
+    recording: Recording,
+    library: Library,
+    client: openai.OpenAI,
+    tools: Mapping[str, Tool],
+    *,
+    parallel_tools: bool = False,
+) -> Play:
     """Play a recording to its end.
 
     Args:
@@ -62,8 +80,10 @@ def play(recording: Recording, library: Library, client: openai.OpenAI, tools: M
         library: its system prompt and tool schemas.
         client: towards the recorded endpoint, straight or through agentspec; best with a session header of its own.
         tools: the functions to run, by name, bound to this task's own state.
+        parallel_tools: whether the calls of one message run side by side, each in a thread, or one after the other.
     """
     run = _Run(recording, library, client, tools)
+    run.parallel_tools = parallel_tools
     started = time.perf_counter()
     run.to_the_end()
     run.play.seconds = time.perf_counter() - started
@@ -80,6 +100,8 @@ class _Run:
         self._recording = recording
         self._client = client
         self._tools = tools
+        self._asked_s = 0.0
+        self.parallel_tools = False
         self._schemas = library.tools_of(recording)
         system = library.system(recording)
         self._messages: list[dict[str, Any]] = [{"role": "system", "content": system}] if system else []
@@ -89,18 +111,13 @@ class _Run:
         for at, step in enumerate(self._recording.steps):
             if step.role == "tool":
                 self._check_result(at, step, pending)
-            elif step.role == "assistant" and not self._is_greeting(at):
+            elif step.role == "assistant" and not is_greeting(self._recording, at):
                 reply = self._asked(at, step)
                 if reply is None:
                     return
                 pending = self._run_tools(at, reply.calls)
             self._messages.append(message_of(step))
         self.play.finished = True
-
-    def _is_greeting(self, at: int) -> bool:
-        """An opening line before the user's first is given to the agent, not asked of the model."""
-        step, after = self._recording.steps[at], self._recording.steps[at + 1 : at + 2]
-        return at == 0 and not step.calls and bool(after) and after[0].role == "user"
 
     def _asked(self, at: int, step: Step) -> Reply | None:
         """What the model says here; None, and a mismatch, where that is not what was recorded."""
@@ -116,7 +133,7 @@ class _Run:
         return reply
 
     def _ask(self) -> Reply:
-        started = time.perf_counter()
+        started = self._asked_s = time.perf_counter()
         self.play.turns += 1
         chunks = self._client.chat.completions.create(
             model=self._recording.model,
@@ -124,7 +141,7 @@ class _Run:
             tools=self._schemas or openai.omit,  # type: ignore[arg-type]
             stream=True,
         )
-        reply = _gathered(chunks)
+        reply = gathered(chunks)
         self.play.model_seconds += time.perf_counter() - started
         return reply
 
@@ -132,7 +149,12 @@ class _Run:
         """Run the calls whose results were recorded; an agent that was stopped on a call never ran it."""
         recorded = self._answered_after(at)
         started = time.perf_counter()
-        results = {call.id: self._run_tool(call) for call in calls if call.id in recorded}
+        wanted = [call for call in calls if call.id in recorded]
+        if self.parallel_tools and len(wanted) > 1:
+            with ThreadPoolExecutor(len(wanted)) as pool:
+                results = dict(zip((call.id for call in wanted), pool.map(self._timed, wanted), strict=True))
+        else:
+            results = {call.id: self._timed(call) for call in wanted}
         self.play.tool_seconds += time.perf_counter() - started
         return results
 
@@ -143,6 +165,12 @@ class _Run:
                 break
             answered.add(step.tool_call_id or "")
         return answered
+
+    def _timed(self, call: Call) -> str:
+        began = time.perf_counter()
+        result = self._run_tool(call)
+        self.play.ran.append(Ran(call.name, began - self._asked_s, time.perf_counter() - began))
+        return result
 
     def _run_tool(self, call: Call) -> str:
         tool = self._tools.get(call.name)
@@ -161,7 +189,13 @@ class _Run:
             self.play.mismatches.append(Mismatch(at, "result", step.tool_result, str(got)))
 
 
-def _gathered(chunks: Iterable[Any]) -> Reply:
+def is_greeting(recording: Recording, at: int) -> bool:
+    """An opening line before the user's first is given to the agent, not asked of the model."""
+    step, after = recording.steps[at], recording.steps[at + 1 : at + 2]
+    return at == 0 and not step.calls and bool(after) and after[0].role == "user"
+
+
+def gathered(chunks: Iterable[Any]) -> Reply:
     """The whole message from the chunks of its stream."""
     content, reasoning = "", ""
     calls: dict[int, tuple[str, str]] = {}

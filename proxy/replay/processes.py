@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -17,6 +17,9 @@ from agentspec.proxy.replay.endpoint import Pace
 
 _START_LIMIT_S = 30.0
 _STOP_LIMIT_S = 5.0
+
+SERVE = ("agentspec.proxy", "serve")
+Told = Callable[[int], None]
 
 
 @contextlib.contextmanager
@@ -38,21 +41,27 @@ def endpoint_process(files: Sequence[Path], pace: Pace) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def proxy_process(upstream: str, database: str, *options: str) -> Iterator[str]:
+def proxy_process(
+    upstream: str, database: str, *options: str, program: Sequence[str] = SERVE, told: Told | None = None
+) -> Iterator[str]:
     """Run the agentspec proxy before an endpoint; gives its URL, without a path.
 
     Args:
         upstream: base URL of the endpoint, with its `/v1`.
         database: SQLAlchemy URL of the ledger; complete once the block has ended.
-        options: further options of `agentspec serve`.
+        options: further options of `agentspec serve`, or of the program in its place.
+        program: module and arguments that serve.
+        told: told the id of the process.
 
     Raises:
         ConfigError: it did not start; the message is its own.
     """
     port = _free_port()
-    placed = ["--port", str(port), "--database", database, "--memory-database", ""]
-    command = [sys.executable, "-m", "agentspec.proxy", "serve", "--upstream", upstream, *placed, *options]
+    placed = ["--port", str(port), "--database", database, "--memory-database", "", "--holdout-share", "0"]
+    command = [sys.executable, "-m", *program, "--upstream", upstream, *placed, *options]
     with _running(command, "the proxy") as (process, log):
+        if told is not None:
+            told(process.pid)
         _await_port(port, process, log)
         yield f"http://127.0.0.1:{port}"
 

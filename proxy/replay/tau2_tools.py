@@ -20,7 +20,7 @@ Effect = Literal["pure", "read", "write", "irreversible"]
 Tool = Callable[..., str]
 
 DATABASE = "database"
-_PREFIX = "tau2_"
+PREFIX = "tau2_"
 _SOLO = "_nouser"
 _EFFECTS: dict[str, Effect] = {"read": "read", "write": "write", "think": "pure", "generic": "irreversible"}
 _PURE = {"calculate"}
@@ -67,7 +67,7 @@ class Toolbox:
 
 def covers(tools_ref: str | None) -> bool:
     """Whether recordings with these tools can be played again with tau2's."""
-    return bool(tools_ref) and str(tools_ref).startswith(_PREFIX)
+    return bool(tools_ref) and str(tools_ref).startswith(PREFIX)
 
 
 def toolbox(tools_ref: str, task_id: str, latency: Latency | None = None) -> Toolbox:
@@ -82,9 +82,9 @@ def toolbox(tools_ref: str, task_id: str, latency: Latency | None = None) -> Too
     Raises:
         ConfigError: tau2 is not installed, or has no such domain or task.
     """
-    domain = tools_ref.removeprefix(_PREFIX)
+    domain = tools_ref.removeprefix(PREFIX)
     solo = domain.endswith(_SOLO)
-    module = _domain(domain.removesuffix(_SOLO))
+    module = domain_module(domain.removesuffix(_SOLO))
     environment = module.get_environment(solo_mode=True) if solo else module.get_environment()
     _set_initial_state(environment, module, task_id)
     kits = [environment.tools, environment.user_tools] if solo else [environment.tools]
@@ -95,7 +95,12 @@ def toolbox(tools_ref: str, task_id: str, latency: Latency | None = None) -> Too
     return Toolbox(task_id, declared)
 
 
-def _domain(name: str) -> Any:
+def domain_module(name: str) -> Any:
+    """tau2's module for a domain.
+
+    Raises:
+        ConfigError: tau2 is not installed, or has no such domain.
+    """
     try:
         importlib.import_module("loguru").logger.disable("tau2")  # it warns about a missing .env at import
         importlib.import_module("tau2.domains")
@@ -107,7 +112,7 @@ def _domain(name: str) -> Any:
 
 
 def _set_initial_state(environment: Any, module: Any, task_id: str) -> None:
-    tasks = _tasks(module)
+    tasks = tasks_of(module)
     if task_id not in tasks:
         raise ConfigError(f"tau2's {environment.domain_name} has no task {task_id!r}")
     initial = tasks[task_id].initial_state
@@ -116,7 +121,8 @@ def _set_initial_state(environment: Any, module: Any, task_id: str) -> None:
 
 
 @functools.cache
-def _tasks(module: Any) -> dict[str, Any]:
+def tasks_of(module: Any) -> dict[str, Any]:
+    """A domain's tasks by their ids."""
     return {task.id: task for task in module.get_tasks(None)}
 
 

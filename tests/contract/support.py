@@ -28,16 +28,26 @@ _numbers = itertools.count(1)
 
 
 class Guesses:
-    """Offers calls, or what a function of the turn gives. The gate cannot learn to distrust it."""
+    """Offers calls, or what a function of the turn gives. The gate cannot learn to distrust it.
 
-    def __init__(self, *guesses: ToolCall | Callable[[LiveTurn], Iterable[ToolCall]], name: str = "oracle") -> None:
+    With `calibrated` it is believed from the start, also where it says the same again.
+    """
+
+    def __init__(
+        self,
+        *guesses: ToolCall | Callable[[LiveTurn], Iterable[ToolCall]],
+        name: str = "oracle",
+        calibrated: bool = False,
+    ) -> None:
         self.name = name
         self._guesses = guesses
+        self._calibrated = calibrated
 
     async def speculate(self, turn: LiveTurn, offer: Offer) -> None:
         for guess in self._guesses:
             for found in [guess] if isinstance(guess, ToolCall) else guess(turn):
-                offer(Prediction(found, f"{self.name}-{next(_numbers)}", 0.99, 0.99))
+                name = f"{self.name}-{next(_numbers)}"
+                offer(Prediction(found, name, 0.99, 0.99, calibrated=self._calibrated))
 
 
 BOTH_WAYS = pytest.mark.parametrize("way", ["served", "embedded"], indirect=True)

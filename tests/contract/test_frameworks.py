@@ -97,7 +97,7 @@ def run_openai_agent(runtime, tools, context: Any = None, question: str = "where
 
 
 def test_a_tool_of_openai_agents_runs_ahead(endpoint, start, join, orders):
-    proxy = start(Guesses(ToolCall("get_order", {"order_id": "A1"})))
+    proxy = start(Guesses(ToolCall("get_order", {"order_id": "A1"}), calibrated=True))
     runtime = join(proxy, orders.get_order)
     endpoint.script = turns("get_order", {"order_id": "A1", "verbose": False}, orders.ran[0], orders.ran[1])
     assert run_openai_agent(runtime, [function_tool(orders.get_order)]) == "Shipped."
@@ -107,7 +107,11 @@ def test_a_tool_of_openai_agents_runs_ahead(endpoint, start, join, orders):
 
 
 def test_an_async_tool_of_openai_agents_runs_ahead_from_its_second_call(endpoint, start, join, orders):
-    proxy = start(Guesses(lambda t: [ToolCall("get_order_async", {"order_id": "A1"})] if len(t.history) == 4 else []))
+    proxy = start(
+        Guesses(
+            lambda t: [ToolCall("get_order_async", {"order_id": "A1"})] if len(t.history) == 4 else [], calibrated=True
+        )
+    )
     runtime = join(proxy, orders.get_order_async)
     endpoint.script = turns("get_order_async", {"order_id": "A1"}, None, orders.ran[1])
     assert run_openai_agent(runtime, [function_tool(orders.get_order_async)]) == "Shipped."
@@ -116,7 +120,7 @@ def test_an_async_tool_of_openai_agents_runs_ahead_from_its_second_call(endpoint
 
 
 def test_the_users_of_openai_agents_are_kept_apart(endpoint, start, join, orders):
-    proxy = start(Guesses(ToolCall("my_orders", {})))
+    proxy = start(Guesses(ToolCall("my_orders", {}), calibrated=True))
     runtime = join(proxy, orders.my_orders)
     for name in ("A", "B"):
         endpoint.script = turns("my_orders", {}, None, None)
@@ -127,7 +131,7 @@ def test_the_users_of_openai_agents_are_kept_apart(endpoint, start, join, orders
 
 def test_a_context_tool_of_openai_agents_runs_ahead_once_its_user_is_known(endpoint, start, join, orders):
     """Known after the first call; whether before the second request is a race, so the third counts."""
-    proxy = start(Guesses(lambda t: [ToolCall("my_orders", {})] if len(t.history) == 6 else []))
+    proxy = start(Guesses(lambda t: [ToolCall("my_orders", {})] if len(t.history) == 6 else [], calibrated=True))
     runtime = join(proxy, orders.my_orders)
     endpoint.script = turns("my_orders", {}, None, None, orders.ran[2])
     run_openai_agent(runtime, [function_tool(orders.my_orders)], Login("A"))
@@ -190,7 +194,7 @@ QUESTION = {"messages": [HumanMessage("where is A1?")]}
 
 @pytest.mark.parametrize("way", ["invoke", "ainvoke"])
 def test_a_tool_of_langgraph_runs_ahead(endpoint, start, join, orders, way):
-    proxy = start(Guesses(ToolCall("get_order", {"order_id": "A1"})))
+    proxy = start(Guesses(ToolCall("get_order", {"order_id": "A1"}), calibrated=True))
     graph = graph_of(join(proxy, orders.get_order), [langchain_tool(orders.get_order)])
     endpoint.script = turns("get_order", {"order_id": "A1"}, orders.ran[0], orders.ran[1])
     state = graph.invoke(QUESTION) if way == "invoke" else asyncio.run(graph.ainvoke(QUESTION))
@@ -201,8 +205,8 @@ def test_a_tool_of_langgraph_runs_ahead(endpoint, start, join, orders, way):
 
 
 def test_an_async_tool_of_langgraph_runs_ahead_from_its_second_call(endpoint, start, join, orders):
-    guess = Guesses(lambda t: [ToolCall("get_order_async", {"order_id": "A1"})] if len(t.history) == 3 else [])
-    proxy = start(guess)
+    found = [ToolCall("get_order_async", {"order_id": "A1"})]
+    proxy = start(Guesses(lambda t: found if len(t.history) == 3 else [], calibrated=True))
     graph = graph_of(join(proxy, orders.get_order_async), [langchain_tool(orders.get_order_async)])
     endpoint.script = turns("get_order_async", {"order_id": "A1"}, None, orders.ran[1])
     state = asyncio.run(graph.ainvoke(QUESTION))
@@ -221,7 +225,7 @@ def test_the_users_of_langgraph_are_kept_apart_by_their_configuration(endpoint, 
         runs.append(name)
         return f"orders of {name}"
 
-    proxy = start(Guesses(ToolCall("my_orders", {})))
+    proxy = start(Guesses(ToolCall("my_orders", {}), calibrated=True))
     graph = graph_of(join(proxy, my_orders), [langchain_tool(my_orders)])
     for name in ("A", "B"):
         endpoint.script = turns("my_orders", {}, None, None)
@@ -235,7 +239,7 @@ def test_the_users_of_langgraph_are_kept_apart_by_their_state(endpoint, start, j
         """All orders of the user."""
         return f"asked: {state['messages'][0].content}"
 
-    proxy = start(Guesses(ToolCall("my_orders", {})))
+    proxy = start(Guesses(ToolCall("my_orders", {}), calibrated=True))
     graph = graph_of(join(proxy, my_orders), [langchain_tool(my_orders)])
     for name in ("A", "B"):
         endpoint.script = turns("my_orders", {}, None, None)
@@ -244,7 +248,7 @@ def test_the_users_of_langgraph_are_kept_apart_by_their_state(endpoint, start, j
 
 
 def test_nothing_is_left_open_after_a_framework_is_done(endpoint, start, join, orders):
-    proxy = start(Guesses(ToolCall("get_order", {"order_id": "B2"})))
+    proxy = start(Guesses(ToolCall("get_order", {"order_id": "B2"}), calibrated=True))
     runtime = join(proxy, orders.get_order)
     endpoint.script = turns("get_order", {"order_id": "A1"}, orders.ran[0])
     run_openai_agent(runtime, [function_tool(orders.get_order)])

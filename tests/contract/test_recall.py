@@ -53,6 +53,7 @@ class Scene:
 
     def start(self, **settings: Any) -> Scene:
         kept = {"memory": True, "memory_database": self.database, "memory_idle_s": 0.05}
+        kept["max_discarded_share"] = 1.0  # four conversations are soon said; the bound wants to see more of them
         self.proxy = self._start(**(kept | settings))
         self.bets_before = len(self.proxy.bets())
         self.runtime = self._join(self.proxy, *self.shop.tools)

@@ -178,15 +178,8 @@ class Certain:
     """Guesses that the gate takes for certain: what goes out needs a higher bar than a new predictor clears."""
 
     def __init__(self, made: Scene, monkeypatch: Any) -> None:
-        desk = made.proxy.deps.desk
-        monkeypatch.setattr(desk.averages, "hit_rate", lambda *_: _One())
-        monkeypatch.setattr(desk.averages, "again_rate", lambda *_: _One())
-
-
-class _One:
-    value = 1.0
-
-    def add(self, value: float) -> None: ...
+        calibration = made.proxy.deps.desk.judge.calibration
+        monkeypatch.setattr(calibration, "probability", lambda claimed: 1.0)
 
 
 class Search:

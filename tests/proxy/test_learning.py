@@ -12,10 +12,13 @@ import pytest
 from agentspec.aside import Aside
 from agentspec.calls import ToolCall
 from agentspec.config import Engine
+from agentspec.errors import RequestError
 from agentspec.events import FAILED, CallComplete, CallNamed, TextDelta, TurnEnd
 from agentspec.proxy import learning
+from agentspec.proxy.feedback import take_feedback
 from agentspec.proxy.learning import Learner
 from agentspec.proxy.live import Live
+from agentspec.proxy.trajectories import trajectory_of
 from agentspec.recollection import Past
 from agentspec.trajectory import ASSISTANT, USER, Said
 from agentspec.wire.apis import CHAT
@@ -181,3 +184,35 @@ async def test_a_memory_that_hangs_is_waited_for_no_longer_than_that(
         scene.learner.over(answered(GET, trajectory=str(number)))
     assert await scene.after() == []
     assert scene.learner.counts() == {"told": 0, "dropped": 19, "skipped": 0}
+
+
+async def test_what_somebody_says_of_its_end_is_learnt_with_it_at_once(scene: Scene) -> None:
+    scene.learner.over(answered(GET))
+    assert scene.learner.judge("n", "t", 0.0)
+    assert [past.outcome for past in await scene.after()] == [0.0]
+    assert not scene.learner.judge("n", "t", 1.0) and not scene.learner.judge("other", "t", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b'{"session": "a", "outcome": true}', 404), (b'{"session": "a", "outcome": 2}', 400), (b"no", 400),
+        (b'{"session": "a"}', 400), (b'{"session": "a", "outcome": "yes"}', 400),
+        (b'{"session": "a", "outcome": NaN}', 400),
+    ],
+)  # fmt: skip
+async def test_bad_feedback_is_told_what_is_wrong_with_it(scene: Scene, body: bytes, status: int) -> None:
+    with pytest.raises(RequestError) as told:
+        take_feedback(scene.learner, "n", body)
+    assert told.value.status == status
+
+
+async def test_feedback_finds_the_session_of_its_tenant_only(scene: Scene) -> None:
+    scene.learner.over(answered(GET, trajectory=trajectory_of("n", "mine")))
+    body = b'{"session": "mine", "outcome": false}'
+    with pytest.raises(RequestError):
+        take_feedback(scene.learner, "m", body)
+    take_feedback(scene.learner, "n", body)
+    assert [past.outcome for past in await scene.after()] == [0.0]
+    with pytest.raises(RequestError):
+        take_feedback(None, "n", body)

@@ -158,7 +158,7 @@ def test_a_budget_is_spent_exactly_at_its_number(per_hour: int, discards: int, o
 
 def test_an_hour_later_it_is_there_again(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    monkeypatch.setattr(egress, "time", clock)
+    monkeypatch.setattr(egress, "clock", clock)
     budget = EgressBudget(2)
     budget.discarded("ada")
     clock.now += 1800
@@ -214,7 +214,7 @@ def test_no_window_has_more_starts_than_its_seconds_times_the_rate_and_one_secon
 ) -> None:
     clock, starts = Clock(), []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(limits, "time", clock)
+        patch.setattr(limits, "clock", clock)
         counted = limit(rate_per_s=rate)
         for pause in pauses:
             clock.now += pause
@@ -230,7 +230,7 @@ def test_no_window_has_more_starts_than_its_seconds_times_the_rate_and_one_secon
 
 def test_a_slow_rate_lets_the_first_in_and_the_next_when_it_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
-    monkeypatch.setattr(limits, "time", clock)
+    monkeypatch.setattr(limits, "clock", clock)
     slow = limit(rate_per_s=0.5)
     slow.enter()
     clock.now += 1.9

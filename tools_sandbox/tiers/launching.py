@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import Any
 
+from agentspec import clock
 from agentspec.errors import ToolRefused
 from agentspec.runs import Order, Work
 from agentspec.tools_sandbox.tiers import frames
@@ -65,7 +65,7 @@ class ApartRun:
         self._slots = slots
         self._lock = threading.Lock()
         self._cancelled = False
-        self.started_s = time.monotonic()
+        self.started_s = clock.monotonic()
 
     def launch(self) -> None:
         """Begin, in a slot and a thread of its own.

@@ -10,10 +10,10 @@ import asyncio
 import contextvars
 import inspect
 import threading
-import time
 from collections.abc import Sequence
 from typing import Any
 
+from agentspec import clock
 from agentspec.errors import ToolRefused
 from agentspec.runs import Run, Work
 
@@ -63,7 +63,7 @@ class _ThreadRun:
     def __init__(self, work: Work, slots: threading.BoundedSemaphore) -> None:
         self._work = work
         self._slots = slots
-        self.started_s = time.monotonic()
+        self.started_s = clock.monotonic()
         threading.Thread(target=self._main, name=f"agentspec-ahead-{work.tool}", daemon=True).start()
 
     def _main(self) -> None:
@@ -95,7 +95,7 @@ class _LoopRun:
         self._slots = slots
         self._task: asyncio.Task[None] | None = None
         self._cancelled = False
-        self.started_s = time.monotonic()
+        self.started_s = clock.monotonic()
         self._loop: asyncio.AbstractEventLoop = work.loop
         work.context.run(_AHEAD.set, True)
         self._loop.call_soon_threadsafe(self._begin, context=work.context)

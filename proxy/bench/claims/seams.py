@@ -35,8 +35,8 @@ def driven(fibers: Fibers) -> Iterator[None]:
     )
     waits = SimpleNamespace(futures=SimpleNamespace(wait=partial(wait, fibers), TimeoutError=FutureTimeout))
     seams: list[tuple[ModuleType, str, object]] = [
-        *((module, "time", clock) for module in (claim, claiming, handover, runtime, thread)),
-        (limits, "time", steady),
+        *((module, "clock", clock) for module in (claim, claiming, handover, runtime, thread)),
+        (limits, "clock", steady),
         *((module, "threading", threads) for module in (handover, runtime, thread)),
         (handover, "concurrent", waits),
         (runtime, "Future", partial(Answer, fibers)),

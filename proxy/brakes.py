@@ -1,0 +1,195 @@
+"""What holds speculation back: budgets, what does not pay, a trajectory that goes badly, an endpoint under load.
+
+Told of every bet when it is placed and when it is settled, once each, and of every probe. Counts why it refused.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from agentspec import clock
+from agentspec.effects import ToolSpec
+from agentspec.gating.account import Account
+from agentspec.gating.averages import Averages
+from agentspec.gating.brake_settings import BrakeSettings
+from agentspec.gating.breaker import Breaker
+from agentspec.gating.budgets import Budget, Limits
+from agentspec.gating.kept import Kept
+from agentspec.gating.load import Load
+from agentspec.protocols import LiveTurn, ProbeRecord, Upstream
+from agentspec.proxy.bet import Bet
+
+log = logging.getLogger("agentspec.brakes")
+
+PROBE = "probe"
+_ALL = "*"
+"""Of the probes of all tools."""
+
+
+@dataclass(slots=True)
+class _Spending:
+    """Budgets by what they count."""
+
+    runs: Budget
+    tool_runs: Budget
+    probes: Budget
+    probe_tokens: Budget
+
+    @classmethod
+    def of(cls, settings: BrakeSettings) -> _Spending:
+        tool = Limits(settings.tool_runs_at_once, settings.tool_runs_per_minute)
+        return cls(
+            Budget("runs ahead", Limits(settings.runs_at_once)),
+            Budget("runs ahead of this tool", tool),
+            Budget("probes", Limits(settings.probes_at_once, settings.probes_per_minute)),
+            Budget("tokens of probes", Limits(None, settings.probe_tokens_per_minute)),
+        )
+
+
+class Brakes:
+    """All brakes of one proxy. One event loop, no locks."""
+
+    def __init__(self, settings: BrakeSettings, averages: Averages) -> None:
+        self._spending = _Spending.of(settings)
+        self._averages = averages
+        self._miss_cost_share = settings.miss_cost_share
+        self._max_queued = settings.max_queued_requests
+        self._breakers: Kept[tuple[str, str], Breaker] = Kept(Breaker)
+        self._accounts: Kept[str, Account] = Kept(Account)
+        self._loads: Kept[int, Load] = Kept(Load, most=200)
+        self._probed: set[str] = set()
+        """Trajectories with a probe under way."""
+        self.refused: dict[str, int] = {}
+        """How often, by brake."""
+
+    # May it begin?
+
+    def refuses_run(self, trajectory: str, spec: ToolSpec, predictor: str) -> str | None:
+        """Why this tool may not be run ahead now; None where it may."""
+        now_s = clock.monotonic()
+        return (
+            self._because("trajectory", self._accounts[trajectory].refuses())
+            or self._because("budget", self._spending.runs.refuses(_ALL, now_s))
+            or self._because("budget", self._spending.tool_runs.refuses((spec.name, spec.fingerprint), now_s))
+            or self._because("no gain", self._breakers[predictor, spec.name].refuses(now_s))
+        )
+
+    def refuses_probe(self, turn: LiveTurn) -> str | None:
+        """Why this turn may not be probed now; None where it may."""
+        now_s, where = clock.monotonic(), id(turn.upstream)
+        if turn.trajectory in self._probed:
+            return "a probe of this trajectory is under way"
+        return (
+            self._because("trajectory", self._accounts[turn.trajectory].refuses())
+            or self._because("load", self._loads[where].refuses(self._max_queued, now_s))
+            or self._because("budget", self._spending.probes.refuses(where, now_s))
+            or self._because("budget", self._spending.probe_tokens.refuses(where, now_s))
+            or self._because("no gain", self._breakers[PROBE, _ALL].refuses(now_s))
+        )
+
+    def _because(self, brake: str, why: str | None) -> str | None:
+        if why is not None:
+            self.refused[brake] = self.refused.get(brake, 0) + 1
+        return why
+
+    # What happens
+
+    def placed(self, bet: Bet) -> None:
+        """A runtime was told to run it."""
+        now_s = clock.monotonic()
+        bet.dispatched = bet.running = True
+        self._spending.runs.began(_ALL, now_s)
+        self._spending.tool_runs.began(_tool(bet), now_s)
+        self._breakers[bet.prediction.predictor, _tool(bet)[0]].began()
+
+    def ran(self, bet: Bet) -> None:
+        """Its run is over, one way or another."""
+        if bet.running:
+            bet.running = False
+            self._spending.runs.over(_ALL)
+            self._spending.tool_runs.over(_tool(bet))
+
+    def settled(self, bet: Bet) -> None:
+        """It has its outcome. What was refused at once neither cost nor saved anything."""
+        self.ran(bet)
+        if not bet.dispatched:
+            return
+        if bet.outcome == "vetoed":  # by its runtime
+            self._breakers[bet.prediction.predictor, _tool(bet)[0]].never_mind()
+            return
+        account, cost_s = self._accounts[bet.turn.trajectory], self._miss_cost_share * bet.discarded_s
+        if bet.served:
+            account.served(bet.saved_s)
+        elif bet.matched:
+            account.cost(cost_s)
+        else:
+            account.discarded(cost_s)
+            self._stopped_early(bet)
+        self._net(bet.prediction.predictor, _tool(bet)[0], bet.gain_s - cost_s)
+        if bet.prediction.predictor == PROBE and bet.served:
+            self._net(PROBE, _ALL, bet.gain_s)
+
+    def _stopped_early(self, bet: Bet) -> None:
+        usual_s = self._averages.tool_latency(*_tool(bet)).value
+        if usual_s > 0:
+            share = self._averages.discarded_share(*_tool(bet))
+            share.add(min(1.0, bet.discarded_s / usual_s))
+
+    def _net(self, predictor: str, tool: str, net_s: float) -> None:
+        breaker = self._breakers[predictor, tool]
+        was_off = breaker.off_until_s
+        breaker.add(net_s, clock.monotonic())
+        if breaker.off_until_s is not None and breaker.off_until_s != was_off:
+            log.warning("%s of %s cost more than it saved; off for %.0f s", predictor, tool, breaker.pause_s)
+
+    def probe_began(self, turn: LiveTurn) -> None:
+        """A probe is sent."""
+        self._probed.add(turn.trajectory)
+        self._spending.probes.began(id(turn.upstream), clock.monotonic())
+        self._breakers[PROBE, _ALL].began()
+
+    def probe_over(self, turn: LiveTurn, probe: ProbeRecord) -> None:
+        """A probe has ended, however it went."""
+        now_s = clock.monotonic()
+        self._probed.discard(turn.trajectory)
+        self._spending.probes.over(id(turn.upstream))
+        tokens = probe.prompt_tokens + probe.completion_tokens
+        self._spending.probe_tokens.spend(id(turn.upstream), tokens, now_s)
+        if probe.outcome in ("predicted", "no call"):
+            self._loads[id(turn.upstream)].probe_s.add(probe.duration_s, now_s)
+        cost_s = self._averages.slowdown(turn.request.model).measured * probe.duration_s
+        self._accounts[turn.trajectory].cost(cost_s)
+        self._net(PROBE, _ALL, -cost_s)
+
+    def turn_over(self, turn: LiveTurn, *, came_true: bool, s_per_char: float | None) -> None:
+        """A turn's answer has ended. `came_true`: a prediction of one of its calls was right, run or not."""
+        account = self._accounts[turn.trajectory]
+        account.took(turn.elapsed_s())
+        if came_true:
+            account.came_true()
+        if s_per_char is not None:
+            self._loads[id(turn.upstream)].s_per_char.add(s_per_char, clock.monotonic())
+
+    def waited(self, trajectory: str, seconds: float) -> None:
+        """The agent waited so long for a tool."""
+        self._accounts[trajectory].took(seconds)
+
+    def wants_load(self, upstream: Upstream) -> bool:
+        """Whether this endpoint's load is of interest: probes of it were thought of lately."""
+        return self._loads[id(upstream)].wanted(clock.monotonic())
+
+    def queue(self, upstream: Upstream, depth: float) -> None:
+        """An engine told how many requests it keeps waiting."""
+        self._loads[id(upstream)].queue(depth, clock.monotonic())
+
+    def counts(self) -> dict[str, Any]:
+        """For whoever asks how it goes."""
+        off = sorted(f"{who}/{tool}" for (who, tool), one in self._breakers.items() if one.off_until_s is not None)
+        return {"refused": self.refused, "off": off}
+
+
+def _tool(bet: Bet) -> tuple[str, str]:
+    held = bet.held
+    return (held.spec.name, held.spec.fingerprint) if held is not None else (bet.prediction.call.name, "")
