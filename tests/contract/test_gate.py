@@ -210,11 +210,18 @@ def test_a_brake_that_fails_costs_a_count_a_line_and_nothing_else(
     proxy = start(Guesses(key("A")))
     monkeypatch.setattr(judge_of(proxy).brakes, "settled", lambda bet: 1 / 0)
     agent = agent_of(join(proxy, get.tool), get.tool)
-    endpoint.script = lambda exchange, number: asks_for("get", {"key": "A"}, after=get.ran["A"], id=f"c{number}")
+    turns = itertools.count(1)
+
+    def script(exchange, number):
+        runs = next(turns)
+        begun = When(lambda: get.runs.count("A") >= runs)  # the call comes when its guess runs
+        return asks_for("get", {"key": "A"}, after=begun, id=f"c{number}")
+
+    endpoint.script = script
     for _ in range(3):
         assert agent.turn() == ["A!"]
     assert proxy.claimed(3)[0]["outcome"] in SERVED
-    assert proxy.deps.desk.books.faults["brakes"] >= 3
+    eventually(lambda: proxy.deps.desk.books.faults["brakes"] >= 3)
     assert len([one for one in caplog.records if "brakes failed" in one.getMessage()]) == 1
 
 
