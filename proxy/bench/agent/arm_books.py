@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agentspec.calls import canonical_json
+from agentspec.gating.calibration import expected_calibration_error
 from agentspec.memory.ledger_reader import LedgerReader
 from agentspec.proxy.replay.recordings import Call, Recording
 
 SERVED = ("hit", "joined")
-_BINS = 10
 _SETTLES_AFTER = 500
 """Predictions after which calibration is looked at."""
 
@@ -117,8 +117,4 @@ def calibration_error(told: Sequence[tuple[float, bool]]) -> tuple[float | None,
     counted = told[min(_SETTLES_AFTER, len(told) // 2) :]
     if not counted:
         return None, 0
-    bins: defaultdict[int, list[tuple[float, bool]]] = defaultdict(list)
-    for probability, right in counted:
-        bins[min(_BINS - 1, int(probability * _BINS))].append((probability, right))
-    off = sum(abs(sum(p for p, _ in held) - sum(right for _, right in held)) for held in bins.values())
-    return off / len(counted), len(counted)
+    return expected_calibration_error(counted), len(counted)

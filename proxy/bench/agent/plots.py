@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from agentspec.errors import ConfigError
+from agentspec.gating.calibration import reliability
 from agentspec.proxy.bench.agent.arm_figures import Line
 from agentspec.proxy.bench.agent.cells import AGENTS, PROBE_S, REASONING_TOKENS, TOOL_S, Hits, Measured
 from agentspec.proxy.bench.agent.intervals import median_interval, total_interval
@@ -104,8 +105,5 @@ def plot_arms(found: Sequence[Line], file: Path) -> None:
 
 def _reliability(told: Sequence[tuple[float, bool]]) -> tuple[list[float], list[float]]:
     """What was told and what came, tenth by tenth."""
-    tenths: dict[int, list[tuple[float, bool]]] = {}
-    for probability, right in told:
-        tenths.setdefault(min(9, int(probability * 10)), []).append((probability, right))
-    held = [tenths[tenth] for tenth in sorted(tenths)]
-    return [sum(p for p, _ in one) / len(one) for one in held], [sum(r for _, r in one) / len(one) for one in held]
+    held = reliability(told)
+    return [promised for promised, _, _ in held], [came for _, came, _ in held]

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from agentspec.calls import ToolCall, canonical_arguments, same_call
+from agentspec.gating import calibration
 from agentspec.recollection import Forecast
 from agentspec.wire.request import Schemas
 
-BINS = 10
 FIFTHS = 5
 RESAMPLES = 200
 SEED = 7
@@ -175,15 +175,8 @@ def bet_share(steps: Iterable[StepPoint], threshold: float) -> float | None:
 
 def reliability(points: Iterable[CallPoint]) -> tuple[Bin, ...]:
     """The points with a candidate, by what was told, in bins of equal width; empty bins are left out."""
-    bins: dict[int, list[tuple[float, bool]]] = {}
-    for point in points:
-        if point.probability is not None:
-            at = min(BINS - 1, max(0, int(point.probability * BINS)))
-            bins.setdefault(at, []).append((point.probability, point.hit))
-    return tuple(
-        Bin(sum(told for told, _ in held) / len(held), sum(hit for _, hit in held) / len(held), len(held))
-        for _, held in sorted(bins.items())
-    )
+    told = [(point.probability, point.hit) for point in points if point.probability is not None]
+    return tuple(Bin(*held) for held in calibration.reliability(told))
 
 
 def calibration_error(points: Iterable[CallPoint]) -> float | None:
