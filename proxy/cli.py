@@ -171,8 +171,8 @@ def verifier(  # noqa: PLR0913  (each is a flag)
     dtype: Annotated[str, typer.Option(help="auto | float32 | bfloat16 | float16")] = "auto",
 ) -> None:
     """Serve a model with the bundled engine (needs the extra `verifier`)."""
-    from agentspec.verifier.server import VerifierConfig
-    from agentspec.verifier.server import serve as serve_verifier
+    from agentspec.verifier.server.app import VerifierConfig
+    from agentspec.verifier.server.app import serve as serve_verifier
 
     serve_verifier(VerifierConfig(model=model, host=host, port=port, threads=threads, device=device, dtype=dtype))
 

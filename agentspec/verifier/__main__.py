@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from agentspec.errors import ConfigError
 from agentspec.verifier.config import VerifierConfig
-from agentspec.verifier.server import serve
+from agentspec.verifier.server.app import serve
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -82,7 +82,7 @@ def test_a_wrong_import_is_seen(where: str, line: str) -> None:
     [
         ("proxy/turn.py", "from agentspec.memory.ledger import SqlLedger\nfrom agentspec import channel\nimport json"),
         ("memory/ledger.py", "from agentspec.calls import ToolCall\nfrom agentspec.memory import store"),
-        ("agentspec/verifier/engine.py", "import torch\nfrom agentspec.verifier.kv import x"),
+        ("agentspec/verifier/engine/worker.py", "import torch\nfrom agentspec.verifier.engine.kv import x"),
         (FACADE, "from agentspec.tools_sandbox.connect import connect"),
         ("memory/x.py", "import memory_profiler\nimport proxyx"),
     ],

@@ -48,7 +48,7 @@ def test_the_wheel_holds_one_package_and_all_of_it(wheel: Path) -> None:
     for package in PACKAGES:
         here = {path.relative_to(ROOT).as_posix() for path in (ROOT / package).rglob("*.py")}
         assert {f"agentspec/{name}" for name in here} <= set(names)
-    assert "agentspec/verifier/engine.py" in names
+    assert "agentspec/verifier/engine/worker.py" in names
     assert [name for name in names if "__pycache__" in name or name.startswith("agentspec/tests")] == []
 
 

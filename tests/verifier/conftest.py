@@ -21,14 +21,14 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, 
 from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from agentspec.verifier.config import VerifierConfig
-from agentspec.verifier.engine import Engine
-from agentspec.verifier.forward import Runner
-from agentspec.verifier.sampling import SamplingParams
-from agentspec.verifier.scheduler import Limits
-from agentspec.verifier.sequence import Event, Failed, Finished, Started, Submission, Ticket, Token
-from agentspec.verifier.server import create_app
-from agentspec.verifier.service import Service
+from agentspec.verifier.engine.forward import Runner
+from agentspec.verifier.engine.scheduler import Limits
+from agentspec.verifier.engine.sequence import Event, Failed, Finished, Started, Submission, Ticket, Token
+from agentspec.verifier.engine.worker import Engine
+from agentspec.verifier.server.app import create_app
+from agentspec.verifier.server.service import Service
 from agentspec.verifier.text import Text
+from agentspec.verifier.verification.sampling import SamplingParams
 
 TEMPLATE = """{%- if tools %}<|im_start|>system
 # Tools

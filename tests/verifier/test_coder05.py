@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from agentspec.verifier.config import VerifierConfig
-from agentspec.verifier.request import chat_job
-from agentspec.verifier.sampling import SamplingParams
-from agentspec.verifier.sequence import Event, Finished, Started, Submission, Token
-from agentspec.verifier.service import Service
+from agentspec.verifier.engine.sequence import Event, Finished, Started, Submission, Token
+from agentspec.verifier.server.request import chat_job
+from agentspec.verifier.server.service import Service
+from agentspec.verifier.verification.sampling import SamplingParams
 from agentspec.verifier.weights import DEFAULT_CACHE
 
 pytestmark = [

@@ -12,12 +12,12 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from agentspec.verifier.forward import Runner, Segment
-from agentspec.verifier.kv import KvBuffer
-from agentspec.verifier.linears import works
-from agentspec.verifier.sampling import SamplingParams
-from agentspec.verifier.sequence import Started, Token
+from agentspec.verifier.engine.forward import Runner, Segment
+from agentspec.verifier.engine.kv import KvBuffer
+from agentspec.verifier.engine.linears import works
+from agentspec.verifier.engine.sequence import Started, Token
 from agentspec.verifier.text import Text
+from agentspec.verifier.verification.sampling import SamplingParams
 
 GREEDY_LOGPROBS = SamplingParams(temperature=0, top_logprobs=2)
 

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentspec.errors import RequestError
-from agentspec.verifier.grammar import CallRules, GrammarConstraint, GrammarFactory
+from agentspec.verifier.server.toolcalls import CallArguments, CallStart, ToolCallParser
 from agentspec.verifier.text import Text
-from agentspec.verifier.toolcalls import CallArguments, CallStart, ToolCallParser
+from agentspec.verifier.verification.grammar import CallRules, GrammarConstraint, GrammarFactory
 
 WEATHER = {
     "name": "get_weather",

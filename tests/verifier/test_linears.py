@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from agentspec.verifier.linears import PackedLinear, pack_linears, works
+from agentspec.verifier.engine.linears import PackedLinear, pack_linears, works
 
 needs_onednn = pytest.mark.skipif(not works(), reason="this torch has no oneDNN")
 
@@ -32,6 +32,6 @@ def test_only_plain_float32_layers_are_packed() -> None:
 
 
 def test_without_onednn_the_model_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentspec.verifier.linears.works", lambda: False)
+    monkeypatch.setattr("agentspec.verifier.engine.linears.works", lambda: False)
     model = nn.Sequential(nn.Linear(4, 4))
     assert pack_linears(model) == 0 and type(model[0]) is nn.Linear

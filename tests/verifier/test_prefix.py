@@ -4,8 +4,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentspec.verifier.kv import KvBuffer, KvShape
-from agentspec.verifier.prefix import PrefixCache, Source, best_source, common_prefix
+from agentspec.verifier.engine.kv import KvBuffer, KvShape
+from agentspec.verifier.engine.prefix import PrefixCache, Source, best_source, common_prefix
 
 SHAPE = KvShape(layers=1, heads=1, head_dim=1, dtype=torch.float32, device=torch.device("cpu"))
 TOKENS = st.lists(st.integers(0, 2), max_size=12)

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-from agentspec.verifier.sampling import SamplingParams
-from agentspec.verifier.scheduler import Limits, plan, seats
-from agentspec.verifier.sequence import Sequence, Submission, Ticket
+from agentspec.verifier.engine.scheduler import Limits, plan, seats
+from agentspec.verifier.engine.sequence import Sequence, Submission, Ticket
+from agentspec.verifier.verification.sampling import SamplingParams
 
 LIMITS = Limits(max_batch=3, prefill_chunk=100, prefill_chunk_busy=10)
 

@@ -14,8 +14,8 @@ from openai import APIStatusError, NotFoundError, OpenAI
 
 from agentspec.errors import ConfigError
 from agentspec.verifier import VerifierConfig, serve
-from agentspec.verifier.request import chat_job
-from agentspec.verifier.service import Service
+from agentspec.verifier.server.request import chat_job
+from agentspec.verifier.server.service import Service
 
 PARAMETERS = {
     "type": "object",

@@ -5,7 +5,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentspec.verifier.toolcalls import CallArguments, CallStart, Delta, TextDelta, ToolCallParser
+from agentspec.verifier.server.toolcalls import CallArguments, CallStart, Delta, TextDelta, ToolCallParser
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from agentspec.verifier.kv import KvBuffer
+from agentspec.verifier.engine.kv import KvBuffer
 
 
 @dataclass(frozen=True, slots=True)

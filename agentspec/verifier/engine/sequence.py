@@ -8,8 +8,8 @@ from typing import Protocol
 
 import torch
 
-from agentspec.verifier.kv import KvBuffer
-from agentspec.verifier.sampling import Logprobs, SamplingParams, generator
+from agentspec.verifier.engine.kv import KvBuffer
+from agentspec.verifier.verification.sampling import Logprobs, SamplingParams, generator
 
 
 @dataclass(frozen=True, slots=True)

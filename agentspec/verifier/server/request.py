@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agentspec.errors import RequestError
-from agentspec.verifier.grammar import CallRules
-from agentspec.verifier.sampling import SamplingParams
+from agentspec.verifier.verification.grammar import CallRules
+from agentspec.verifier.verification.sampling import SamplingParams
 
 Body = Mapping[str, Any]
 _MAX_TOP_LOGPROBS = 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from agentspec.verifier.sequence import Sequence
+from agentspec.verifier.engine.sequence import Sequence
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from agentspec.errors import ApiError, ConfigError, RequestError
 from agentspec.verifier.config import VerifierConfig, require_extra
 
 if TYPE_CHECKING:
-    from agentspec.verifier.service import Run, Service
+    from agentspec.verifier.server.service import Run, Service
 
 __all__ = ["VerifierConfig", "create_app", "serve"]
 
@@ -35,7 +35,7 @@ def serve(config: VerifierConfig) -> None:
     require_extra()
     with _bound(config.host, config.port) as listener:  # before the model: a taken port is said at once
         import_module("transformers.utils.logging").disable_progress_bar()
-        service: Service = import_module("agentspec.verifier.service").Service(config, _tell)
+        service: Service = import_module("agentspec.verifier.server.service").Service(config, _tell)
         try:
             _tell(f"{service.name}: http://{config.host}:{listener.getsockname()[1]}/v1")
             settings = uvicorn.Config(create_app(service), log_level=config.log_level, access_log=False)
@@ -97,7 +97,7 @@ class _Answer(Response):
     def __init__(self, run: Run) -> None:
         super().__init__()
         self._run = run
-        self._service = import_module("agentspec.verifier.service")
+        self._service = import_module("agentspec.verifier.server.service")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:

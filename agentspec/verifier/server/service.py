@@ -10,15 +10,15 @@ import torch
 
 from agentspec.errors import ApiError, RequestError
 from agentspec.verifier.config import VerifierConfig
-from agentspec.verifier.engine import Engine
-from agentspec.verifier.forward import Runner
-from agentspec.verifier.grammar import CallRules, GrammarConstraint, GrammarFactory
-from agentspec.verifier.reply import Assembler, ChatShape, Json, Shape, TextShape, Usage
-from agentspec.verifier.request import Body, ChatJob, Options, TextJob, chat_job, text_job
-from agentspec.verifier.scheduler import Limits
-from agentspec.verifier.sequence import Event, Failed, Finished, Started, Submission, Ticket, Token
+from agentspec.verifier.engine.forward import Runner
+from agentspec.verifier.engine.scheduler import Limits
+from agentspec.verifier.engine.sequence import Event, Failed, Finished, Started, Submission, Ticket, Token
+from agentspec.verifier.engine.worker import Engine
+from agentspec.verifier.server.reply import Assembler, ChatShape, Json, Shape, TextShape, Usage
+from agentspec.verifier.server.request import Body, ChatJob, Options, TextJob, chat_job, text_job
+from agentspec.verifier.server.toolcalls import OPENING, Delta, ToolCallParser
 from agentspec.verifier.text import Text
-from agentspec.verifier.toolcalls import OPENING, Delta, ToolCallParser
+from agentspec.verifier.verification.grammar import CallRules, GrammarConstraint, GrammarFactory
 from agentspec.verifier.weights import Progress, resolve
 
 _OPEN = '{"name": "'

@@ -16,8 +16,8 @@ from torch.nn import functional
 from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM
 
 from agentspec.errors import ConfigError
-from agentspec.verifier.kv import KvBuffer, KvShape
-from agentspec.verifier.linears import pack_linears
+from agentspec.verifier.engine.kv import KvBuffer, KvShape
+from agentspec.verifier.engine.linears import pack_linears
 
 _ATTENTION = "agentspec_ragged"
 

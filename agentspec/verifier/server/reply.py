@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from agentspec.verifier.sequence import Token
+from agentspec.verifier.engine.sequence import Token
+from agentspec.verifier.server.toolcalls import CallArguments, CallStart, Delta, TextDelta, ToolCallParser
 from agentspec.verifier.text import Detokenizer, StopFinder
-from agentspec.verifier.toolcalls import CallArguments, CallStart, Delta, TextDelta, ToolCallParser
 
 Json = dict[str, Any]
 Piece = Callable[[int], bytes]

@@ -10,12 +10,12 @@ from typing import Protocol
 
 import torch
 
-from agentspec.verifier.forward import Runner, Segment
-from agentspec.verifier.kv import KvBuffer
-from agentspec.verifier.prefix import PrefixCache, Source, best_source, common_prefix
-from agentspec.verifier.sampling import logprobs, pick
-from agentspec.verifier.scheduler import Limits, plan, seats
-from agentspec.verifier.sequence import Event, Failed, Finished, Sequence, Started, Submission, Ticket, Token
+from agentspec.verifier.engine.forward import Runner, Segment
+from agentspec.verifier.engine.kv import KvBuffer
+from agentspec.verifier.engine.prefix import PrefixCache, Source, best_source, common_prefix
+from agentspec.verifier.engine.scheduler import Limits, plan, seats
+from agentspec.verifier.engine.sequence import Event, Failed, Finished, Sequence, Started, Submission, Ticket, Token
+from agentspec.verifier.verification.sampling import logprobs, pick
 
 _log = logging.getLogger(__name__)
 _WORTH_WAITING = 16  # tokens; a prefix that another sequence is about to compute is waited for when it saves this many

@@ -1,0 +1,1 @@
+"""Guesses at the next tokens, behind one protocol (`protocol.py`). A wrong guess costs time, never tokens."""

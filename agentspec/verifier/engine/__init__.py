@@ -1,0 +1,1 @@
+"""Memory, schedule and forward: who runs when, on which blocks."""
