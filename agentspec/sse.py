@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 _BOM = b"\xef\xbb\xbf"
+_DATA = b"data: "
+_END = b"\n\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,8 @@ class SseDecoder:
 
     def feed(self, chunk: bytes) -> list[ServerSentEvent]:
         """Take the next bytes and return the events that they completed."""
+        if (data := self._one_event(chunk)) is not None:
+            return [ServerSentEvent("message", data.decode("utf-8", "replace"))]
         events: list[ServerSentEvent] = []
         for line in self._lines(chunk):
             if line:
@@ -49,6 +53,15 @@ class SseDecoder:
             elif (event := self._dispatch()) is not None:
                 events.append(event)
         return events
+
+    def _one_event(self, chunk: bytes) -> bytes | None:
+        """The data of a chunk that is one event of one line, as most endpoints send them; None: look closer."""
+        if self._pending or self._data or self._event or not chunk.startswith(_DATA) or not chunk.endswith(_END):
+            return None
+        if chunk.find(b"\n") != len(chunk) - len(_END) or b"\r" in chunk:
+            return None
+        self._first = self._after_cr = False
+        return chunk[len(_DATA) : -len(_END)]
 
     def _lines(self, chunk: bytes) -> list[bytes]:
         if self._after_cr and chunk.startswith(b"\n"):

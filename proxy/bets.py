@@ -178,7 +178,12 @@ class TurnBets:
                 self._desk.books.all_read(self._link)
 
     def _see(self, event: TurnEvent) -> None:
-        if isinstance(event, (CallNamed, TextDelta, ReasoningDelta)):
+        if isinstance(event, (TextDelta, ReasoningDelta)):
+            if self._turn.silent:
+                self._lessons.about_to_see(event)
+            self._turn.take(event)
+            return
+        if isinstance(event, CallNamed):
             self._lessons.about_to_see(event)
         self._turn.take(event)
         key = None

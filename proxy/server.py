@@ -64,6 +64,7 @@ def server_config(app: App, settings: Settings) -> uvicorn.Config:
         server_header=False,
         date_header=False,
         ws_ping_interval=20.0,
+        ws_per_message_deflate=False,  # short messages to a neighbour: packing them takes longer than sending them
         timeout_keep_alive=_KEEP_ALIVE_S,
         timeout_graceful_shutdown=5,
     )

@@ -7,6 +7,7 @@ decompression, no URL re-quoting, no environment proxies, no limit on connection
 from __future__ import annotations
 
 import asyncio
+import functools
 import weakref
 from collections.abc import AsyncIterator
 from contextvars import ContextVar
@@ -101,7 +102,7 @@ class AiohttpUpstream:
         try:
             response = await session.request(
                 request.method,
-                URL(self._base + request.path, encoded=True),
+                _url(self._base + request.path),
                 data=request.body or None,
                 headers=[(name.decode("latin-1"), _as_text(value)) for name, value in request.headers],
                 allow_redirects=False,
@@ -177,6 +178,12 @@ def _watch_for_a_cut(response: aiohttp.ClientResponse) -> asyncio.Future[None] |
     if closed is not None:
         closed.add_done_callback(lambda done: done.cancelled() or done.exception())
     return closed
+
+
+@functools.lru_cache(maxsize=256)
+def _url(text: str) -> URL:
+    """Agents ask under few paths, again and again."""
+    return URL(text, encoded=True)
 
 
 def _as_text(value: bytes) -> str:

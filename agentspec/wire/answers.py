@@ -52,11 +52,18 @@ class EventStream:
         for event in self._sse.feed(chunk):
             if self.read is not None and event.event not in self.read:
                 continue
+            if (plain := self._plain(event.data)) is not None:
+                events += plain
+                continue
             payload = payload_of(event.data)  # "[DONE]" is none
             if payload is not None:
                 told = payload.get("type")
                 events += self._payload(payload, told if isinstance(told, str) and told else event.event)
         return events
+
+    def _plain(self, text: str) -> list[TurnEvent] | None:
+        """What a payload says that carries some text and nothing else, as most do; None: read it whole."""
+        return None
 
     def _payload(self, payload: dict[str, Any], kind: str) -> list[TurnEvent]:
         raise NotImplementedError

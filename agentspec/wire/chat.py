@@ -39,6 +39,30 @@ class _Body(msgspec.Struct):
 _body_decoder = msgspec.json.Decoder(_Body)
 
 
+class _PlainDelta(msgspec.Struct):
+    content: str | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: None = None
+    function_call: None = None
+
+
+class _PlainChoice(msgspec.Struct):
+    delta: _PlainDelta
+    index: int = 0
+    finish_reason: None = None
+
+
+class _PlainChunk(msgspec.Struct):
+    """A chunk of text: whatever else one may hold makes it another shape."""
+
+    choices: list[_PlainChoice]
+    usage: None = None
+
+
+_plain_decoder = msgspec.json.Decoder(_PlainChunk)
+
+
 def read_request(body: bytes) -> TurnRequest:
     """Read a request's body.
 
@@ -123,6 +147,21 @@ class ChatStream(EventStream):
     def finish(self) -> list[TurnEvent]:
         """The stream is over. A call that is still open then was broken off: it is none."""
         return self._end(None)
+
+    def _plain(self, text: str) -> list[TurnEvent] | None:
+        try:
+            choices = _plain_decoder.decode(text).choices
+        except (msgspec.DecodeError, RecursionError):
+            return None
+        if len(choices) != 1 or choices[0].index != 0:
+            return None
+        delta = choices[0].delta
+        events: list[TurnEvent] = []
+        if reasoning := delta.reasoning_content or delta.reasoning:
+            events.append(ReasoningDelta(reasoning))
+        if delta.content:
+            events.append(TextDelta(delta.content))
+        return events
 
     def _payload(self, payload: dict[str, Any], kind: str = "") -> list[TurnEvent]:
         events: list[TurnEvent] = []

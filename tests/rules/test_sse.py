@@ -95,3 +95,11 @@ def test_a_megabyte_in_small_pieces_takes_no_quadratic_time() -> None:
     for _ in range(20_000):
         decoder.feed(b"x" * 100)
     assert time.process_time() - began < 2.0
+
+
+@given(stream=st.lists(st.lists(lines, min_size=1, max_size=3), max_size=6), end=line_ends)
+@example(stream=[["event: a"], ["data: b"]], end="\n")
+@example(stream=[["data: a\rdata: b"]], end="\n")
+def test_chunks_that_are_whole_events_say_the_same_as_the_stream_in_one(stream: list[list[str]], end: str) -> None:
+    frames = ["".join(line + end for line in [*event, ""]).encode() for event in stream]
+    assert decode(frames) == decode([b"".join(frames)])

@@ -24,7 +24,7 @@ from agentspec.proxy.bench.agent.machine import Costs
 from agentspec.proxy.bench.agent.serve import Serving, arm_process
 from agentspec.proxy.bench.agent.synthetic_tools import toolbox
 from agentspec.proxy.bench.agent.virtual_world import past_of
-from agentspec.proxy.bench.playing import played_ahead
+from agentspec.proxy.bench.playing import played_ahead, played_direct
 from agentspec.proxy.bench.wire_arms import cpu_clock_s
 from agentspec.proxy.replay.deltas import completion_tokens
 from agentspec.proxy.replay.endpoint import Pace
@@ -34,6 +34,8 @@ from agentspec.recollection import Question
 
 _SHORT, _LONG = 20, 220
 _FEW, _MANY = 2, 6
+_PAIRS = 8
+"""Tasks that are played straight and through the proxy, by turns."""
 _PACE = Pace(tokens_per_s=1000.0, ttft_ms=20.0)
 """Fast, and yet a token at a time."""
 
@@ -65,12 +67,14 @@ def measured_costs(rounds: int = 3) -> Costs:
             proxies = [pool.submit(_proxy, stack, arm, endpoint, file) for arm in ("eager_only", "oracle")]
         quiet, oracle = [proxy.result() for proxy in proxies]
         measured = [_round(three, quiet, oracle) for three in tasks][1:]  # the first one warms up
+        relay_s = _relay_s([three[1] for three in tasks], endpoint, quiet)
         stack.close()
         handed_s = _handed_over_s(folder / "oracle.sqlite3")
     turn, token, bet = (_middle(one) for one in zip(*measured, strict=True))
     spoken = turn_tokens(tasks[0][1])
     return Costs(
         turn_s=max(0.0, turn.proxy_s - spoken * token.proxy_s),
+        relay_s=relay_s,
         piece_s=token.proxy_s,
         bet_s=bet.proxy_s,
         ahead_s=bet.agent_s,
@@ -128,6 +132,24 @@ def _spent(task: Recording, proxy: _Proxy) -> Spent:
 
 def _play(task: Recording, proxy: _Proxy) -> None:
     played_ahead(task, synthetic.library(), proxy.url, toolbox(task.task_id, 0.0))
+
+
+def _relay_s(tasks: Sequence[Recording], endpoint: str, proxy: _Proxy) -> float:
+    """How much later a turn ends through the proxy, by the clock: the middle of several pairs."""
+    ways = endpoint, f"{proxy.url}/v1"
+    later = []
+    for nth in range(_PAIRS):
+        task = tasks[nth % len(tasks)]
+        taken = {way: _taken_s(task, way) for way in (ways if nth % 2 else reversed(ways))}
+        turns = sum(step.role == "assistant" for step in task.steps)
+        later.append((taken[ways[1]] - taken[ways[0]]) / turns)
+    return max(0.0, statistics.median(later))
+
+
+def _taken_s(task: Recording, way: str) -> float:
+    began_s = time.perf_counter()
+    played_direct(task, synthetic.library(), way, toolbox(task.task_id, 0.0))
+    return time.perf_counter() - began_s
 
 
 def _handed_over_s(database: Path) -> float:

@@ -54,5 +54,7 @@ def of_hostile(costs: Sequence[Cost]) -> Iterator[Figure]:
 
 def of_costs(costs: Costs) -> Iterator[Figure]:
     """What was charged in virtual time."""
+    by_the_clock = ("message_s", "relay_s")
     for field in fields(costs):
-        yield Figure(f"cost_us.{field.name.removesuffix('_s')}", getattr(costs, field.name) * 1e6, "us of CPU")
+        unit = "us" if field.name in by_the_clock else "us of CPU"
+        yield Figure(f"cost_us.{field.name.removesuffix('_s')}", getattr(costs, field.name) * 1e6, unit)

@@ -20,6 +20,8 @@ class Costs:
 
     Attributes:
         turn_s: the proxy's, for one request, its answer's pieces left out.
+        relay_s: how much later an answer ends for the proxy between, by the clock: the part of `turn_s` that is waited
+            for, and the way. The rest (placing the turn, the books) goes on beside the answer.
         piece_s: the proxy's, for one streamed token.
         bet_s: the proxy's, for one prediction that is dispatched, until it is settled.
         ahead_s: the runtime's, for one run ahead and its claim.
@@ -30,6 +32,7 @@ class Costs:
     """
 
     turn_s: float = 0.0006
+    relay_s: float = 0.0004
     piece_s: float = 0.00006
     bet_s: float = 0.0005
     ahead_s: float = 0.0005

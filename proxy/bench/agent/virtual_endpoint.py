@@ -157,12 +157,19 @@ class VirtualUpstream:
         self.probes = 0
 
     async def open(self, request: UpstreamRequest) -> UpstreamResponse:
-        await self._machine.work(self._costs.turn_s, proxy=True)
+        await self._relayed()
         asked = msgspec.json.decode(request.body, type=_Asked)
         if not asked.probes:
             return _Response(self._endpoint.pieces(request.body, proxy=True), self._machine, self._costs.piece_s)
         self.probes += 1
         return _Response(_ill(asked, self._probed), self._machine, self._costs.piece_s, 200 if self._probed else 400)
+
+    async def _relayed(self) -> None:
+        """What is waited for, and what goes on beside it from now on."""
+        waited_s, turn_s = self._costs.relay_s, self._costs.turn_s
+        await self._machine.work(min(waited_s, turn_s), proxy=True)
+        await asyncio.sleep(max(0.0, waited_s - turn_s))
+        self._machine.occupied(max(0.0, turn_s - waited_s), proxy=True)
 
     async def close(self) -> None:
         return
