@@ -23,6 +23,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--max-batch", type=int, default=16, help="sequences per forward")
     parser.add_argument("--max-context", type=int, help="tokens per sequence (default: the model's limit)")
     parser.add_argument("--threads", type=int, help="CPU threads for torch")
+    parser.add_argument(
+        "--speculate", default="auto", help="auto, off, or of external,ngram,suffix,draft_model,layer_skip some"
+    )
+    parser.add_argument("--draft-model", help="a smaller model that drafts tokens")
     parser.add_argument("--log-level", default="warning")
     try:
         serve(VerifierConfig(**vars(parser.parse_args(argv))))

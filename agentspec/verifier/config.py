@@ -8,7 +8,7 @@ from pathlib import Path
 
 from agentspec.errors import ConfigError
 
-_HEAVY = ("torch", "transformers", "llguidance", "safetensors")
+_HEAVY = ("torch", "transformers", "llguidance", "safetensors", "prometheus_client", "regex")
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,9 @@ class VerifierConfig:
         max_context: tokens per sequence; None takes the model's own limit.
         prefill_chunk: prompt tokens per step while nobody of equal or higher priority is decoding.
         prefill_chunk_busy: the same while somebody is, so that running turns are not stalled.
+        speculate: who drafts tokens: `auto`, `off`, or some of external, ngram, suffix, draft_model,
+            layer_skip (the model without every second of its middle layers), between commas.
+        draft_model: as `model`, the smaller one that drafts.
         cache_bytes: key/value memory kept for finished sequences.
     """
 
@@ -40,6 +43,8 @@ class VerifierConfig:
     prefill_chunk: int = 256
     prefill_chunk_busy: int = 48
     cache_bytes: int = 1 << 30
+    speculate: str = "auto"
+    draft_model: str | None = None
     cache_dir: Path | None = None
     log_level: str = "warning"
 

@@ -10,6 +10,12 @@ from transformers import AutoTokenizer
 
 from agentspec.errors import RequestError
 
+_MARKERS = frozenset({"<think>", "</think>", "<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]", "<|python_tag|>"})
+"""Tags that say how an answer is to be read; in some tokenizers they are special tokens, which have no text."""
+
+_OURS = frozenset({"messages", "conversation", "tools", "chat_template", "add_generation_prompt", "tokenize"})
+"""Arguments of the template that no request may set."""
+
 
 class Text:
     """The tokenizer of one model folder.
@@ -23,6 +29,11 @@ class Text:
         self.special.update(self.tokenizer.all_special_ids)
         self._pieces: dict[int, bytes] = {}
         self._byte_of = _byte_alphabet()
+        self._spoken = {
+            token: str(added.content).encode()
+            for token, added in self.tokenizer.added_tokens_decoder.items()
+            if added.content in _MARKERS
+        }
 
     @property
     def eos_ids(self) -> frozenset[int]:
@@ -48,8 +59,28 @@ class Text:
             known = self._pieces[token] = self._decode_piece(token)
         return known
 
-    def render(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> list[int]:
-        """Token ids of a conversation, ending where the assistant's answer begins.
+    def spoken(self, token: int) -> bytes:
+        """As `piece`, tags that are special tokens included."""
+        return self._spoken.get(token) or self.piece(token)
+
+    def token_of(self, written: str) -> int | None:
+        """The one token that is this text; None where it takes several."""
+        ids = self.encode(written)
+        return ids[0] if len(ids) == 1 else None
+
+    def render(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Sequence[Mapping[str, Any]],
+        variables: Mapping[str, Any] | None = None,
+    ) -> list[int]:
+        """Token ids of a conversation, as `rendered` writes it."""
+        return self.encode(self.rendered(messages, tools, variables or {}))
+
+    def rendered(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], variables: Mapping[str, Any]
+    ) -> str:
+        """A conversation by the chat template, ending where the assistant's answer begins.
 
         Raises:
             RequestError: the model has no chat template, or the template refuses these messages.
@@ -58,11 +89,15 @@ class Text:
             raise RequestError("this model has no chat template: use /v1/completions", code="no_chat_template")
         try:
             text: str = self.tokenizer.apply_chat_template(
-                list(messages), tools=list(tools) or None, add_generation_prompt=True, tokenize=False
+                list(messages),
+                tools=list(tools) or None,
+                add_generation_prompt=True,
+                tokenize=False,
+                **{name: value for name, value in variables.items() if name not in _OURS},
             )
         except Exception as error:  # templates are programs: whatever they raise is about the messages
             raise RequestError(f"the chat template refused the messages: {error}", code="invalid_messages") from error
-        return self.encode(text)
+        return text
 
     def _decode_piece(self, token: int) -> bytes:
         if token in self.special:

@@ -22,8 +22,17 @@ from transformers import PreTrainedTokenizerFast, Qwen2Config, Qwen2ForCausalLM
 
 from agentspec.verifier.config import VerifierConfig
 from agentspec.verifier.engine.forward import Runner
-from agentspec.verifier.engine.scheduler import Limits
-from agentspec.verifier.engine.sequence import Event, Failed, Finished, Started, Submission, Ticket, Token
+from agentspec.verifier.engine.interface import (
+    EngineOptions,
+    Event,
+    Failed,
+    Finished,
+    Limits,
+    Started,
+    Submission,
+    Ticket,
+    Token,
+)
 from agentspec.verifier.engine.worker import Engine
 from agentspec.verifier.server.app import create_app
 from agentspec.verifier.server.service import Service
@@ -107,6 +116,8 @@ class Result:
     tokens: list[Token] = field(default_factory=list)
     reason: str | None = None
     error: str | None = None
+    finished: Finished | None = None
+    failed: Failed | None = None
 
     @property
     def ids(self) -> list[int]:
@@ -120,9 +131,9 @@ class Result:
             case Token():
                 self.tokens.append(event)
             case Finished():
-                self.reason = event.reason
+                self.finished, self.reason = event, event.reason
             case Failed():
-                self.error = event.message
+                self.failed, self.error = event, event.message
         return event
 
     def wait(self) -> Result:
@@ -158,15 +169,16 @@ def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
 
 @pytest.fixture
 def make_bench(runner: Runner, text: Text) -> Iterator[Callable[..., Bench]]:
-    """Builds engines (options: max_batch, prefill_chunk, prefill_chunk_busy, cache_bytes, max_context)."""
+    """Builds engines (options: max_batch, prefill_chunk, prefill_chunk_busy, and those of `EngineOptions`)."""
     made: list[Engine] = []
 
     def make(**options: Any) -> Bench:
         limits = Limits(
             options.pop("max_batch", 8), options.pop("prefill_chunk", 64), options.pop("prefill_chunk_busy", 8)
         )
-        options = {"cache_bytes": 1 << 24, "max_context": 2048, **options}
-        made.append(Engine(options.pop("runner", runner), text, limits=limits, **options))
+        model = options.pop("runner", runner)
+        settings = EngineOptions(limits, **{"cache_bytes": 1 << 24, "max_context": 2048, **options})
+        made.append(Engine(model, text, settings))
         return Bench(made[-1])
 
     yield make

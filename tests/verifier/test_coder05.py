@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agentspec.verifier.config import VerifierConfig
-from agentspec.verifier.engine.sequence import Event, Finished, Started, Submission, Token
+from agentspec.verifier.engine.interface import Event, Finished, Started, Submission, Token
 from agentspec.verifier.server.request import chat_job
 from agentspec.verifier.server.service import Service
 from agentspec.verifier.verification.sampling import SamplingParams
@@ -46,12 +46,13 @@ def real() -> Iterator[Service]:
 def start(service: Service, body: dict[str, Any]) -> queue.SimpleQueue[Event]:
     job = chat_job({"temperature": 0, **body})
     events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+    turn = service.turns.prepare(job)
     submission = Submission(
-        prompt=service.text.render(job.messages, job.tools),
+        prompt=turn.prompt,
         params=SamplingParams(temperature=0),
         max_new=job.options.max_new or 16,
-        continuation=job.continuation or "",
-        constraint=service._constraint(job),
+        continuation=turn.continuation,
+        constraint=turn.constraint(),
         priority=job.options.priority,
     )
     service.engine.submit(submission, events.put)

@@ -71,6 +71,11 @@ class Drafter(Protocol):
 
     name: str
 
+    @property
+    def cost_s_per_token(self) -> float:
+        """Measured seconds that one drafted token takes; 0 for those that only look things up."""
+        ...
+
     def open(self, opening: Opening) -> DraftSession:
         """Start drafting for a request."""
         ...

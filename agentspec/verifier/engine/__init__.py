@@ -1,1 +1,1 @@
-"""Memory, schedule and forward: who runs when, on which blocks."""
+"""Memory, schedule, drafts and forward: who runs when, on which blocks, with which guesses."""

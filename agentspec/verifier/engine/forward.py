@@ -7,19 +7,36 @@ it (Llama, Qwen2, Qwen3, Mistral without a window, …) runs unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Seq
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
-from torch.nn import functional
 from transformers import AttentionInterface, AutoConfig, AutoModelForCausalLM
 
 from agentspec.errors import ConfigError
-from agentspec.verifier.engine.kv import KvBuffer, KvShape
+from agentspec.verifier.engine.cost_model import CostModel, profiled
+from agentspec.verifier.engine.kv import BLOCK_TOKENS, Attention, KvShape, KvStore, Layout, Span
+from agentspec.verifier.engine.kv_compiled import CompiledStore
+from agentspec.verifier.engine.kv_gathered import GatheredStore
 from agentspec.verifier.engine.linears import pack_linears
 
-_ATTENTION = "agentspec_ragged"
+_ATTENTION = "agentspec_paged"
+_PROFILED_BLOCKS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """One chain of a segment's tokens.
+
+    Attributes:
+        table: block ids; blocks from the one that holds position `past` on are this branch's alone.
+        path: indices of the segment's tokens, the first at position `past`.
+    """
+
+    table: Sequence[int]
+    path: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,27 +44,24 @@ class Segment:
     """Some new tokens of one sequence.
 
     Attributes:
-        tokens: ids to run, at positions `past`, `past + 1`, …
-        past: positions already in `kv`, which has room for `past + len(tokens)`.
+        tokens: ids to run. Those that a branch does not share with one before it lie side by side.
+        past: positions whose keys and values are there already.
+        branches: a chain is one branch; drafts that fork are several, together they hold all tokens.
         logits: how many of the last tokens need their logits (0: a prompt's middle).
     """
 
-    tokens: list[int]
+    tokens: Sequence[int]
     past: int
-    kv: KvBuffer
+    branches: tuple[Branch, ...]
     logits: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Span:
-    start: int
-    length: int
-    past: int
-    kv: KvBuffer
-    mask: torch.Tensor | None
+def chain(tokens: Sequence[int], past: int, table: Sequence[int], logits: int) -> Segment:
+    """A segment whose tokens follow each other."""
+    return Segment(tokens, past, (Branch(table, range(len(tokens))),), logits)
 
 
-def _ragged_attention(  # noqa: PLR0913 - transformers fixes the signature
+def _paged_attention(  # noqa: PLR0913 - transformers fixes the signature
     module: Any,
     query: torch.Tensor,
     key: torch.Tensor,
@@ -55,29 +69,16 @@ def _ragged_attention(  # noqa: PLR0913 - transformers fixes the signature
     attention_mask: torch.Tensor | None,
     *,
     scaling: float | None = None,
-    spans: Seq[_Span] = (),
+    paged: Attention,
     **_: Any,
 ) -> tuple[torch.Tensor, None]:
     """`query [1, heads, tokens, dim]`, `key`/`value [1, kv_heads, tokens, dim]` -> `[1, tokens, heads, dim]`."""
-    kv_heads, dim = key.shape[1], key.shape[3]
-    groups = query.shape[1] // kv_heads
-    out = torch.empty_like(query)
-    for span in spans:
-        end = span.start + span.length
-        total = span.past + span.length
-        store = span.kv.data[module.layer_idx]
-        store[0, :, span.past : total] = key[0, :, span.start : end]
-        store[1, :, span.past : total] = value[0, :, span.start : end]
-        # Heads that share a key are laid out as further query rows: no copy of keys, one kernel call.
-        rows = query[0, :, span.start : end].reshape(1, kv_heads, groups * span.length, dim)
-        got = functional.scaled_dot_product_attention(
-            rows, store[0, :, :total].unsqueeze(0), store[1, :, :total].unsqueeze(0), attn_mask=span.mask, scale=scaling
-        )
-        out[0, :, span.start : end] = got.view(kv_heads * groups, span.length, dim)
-    return out.transpose(1, 2), None
+    scale = query.shape[-1] ** -0.5 if scaling is None else scaling
+    rows, keys, values = (part[0].transpose(0, 1) for part in (query, key, value))
+    return paged(module.layer_idx, rows, keys, values, scale).unsqueeze(0), None
 
 
-AttentionInterface.register(_ATTENTION, _ragged_attention)
+AttentionInterface.register(_ATTENTION, _paged_attention)
 
 
 class Runner:
@@ -107,10 +108,9 @@ class Runner:
         if self.device.type == "cpu" and self.dtype is torch.float32:
             pack_linears(self._model)
         heads = config.num_attention_heads
-        self.groups: int = heads // (getattr(config, "num_key_value_heads", None) or heads)
         self.kv_shape = KvShape(
             layers=config.num_hidden_layers,
-            heads=heads // self.groups,
+            heads=getattr(config, "num_key_value_heads", None) or heads,
             head_dim=getattr(config, "head_dim", None) or config.hidden_size // heads,
             dtype=self.dtype,
             device=self.device,
@@ -118,39 +118,63 @@ class Runner:
         self.max_context: int = config.max_position_embeddings
         self.eos_ids: frozenset[int] = _eos_ids(self._model)
 
+    @property
+    def model(self) -> Any:
+        """The transformers model that runs, for who drafts with parts of it; not to be changed."""
+        return self._model
+
+    def store(self, blocks: int) -> KvStore:
+        """Memory for keys and values of this model."""
+        if self.device.type == "cpu" and self.dtype is torch.float32:
+            return CompiledStore(self.kv_shape, blocks)
+        return GatheredStore(self.kv_shape, blocks)
+
+    @cached_property
+    def cost(self) -> CostModel:
+        """What a forward costs here, measured when it is first asked for (two seconds at most)."""
+        store = self.store(_PROFILED_BLOCKS)
+        table = range(_PROFILED_BLOCKS)
+        return profiled(lambda rows: self.run([chain([0] * rows, 0, table, rows)], store))
+
     @torch.inference_mode()
-    def run(self, segments: Seq[Segment]) -> list[torch.Tensor]:
-        """Run all segments at once, filling their buffers.
+    def run(self, segments: Sequence[Segment], store: KvStore) -> list[torch.Tensor]:
+        """Run all segments at once, filling their blocks.
 
         Returns:
             Per segment its float32 logits, `[segment.logits, vocab]`.
         """
-        ids = [token for s in segments for token in s.tokens]
-        positions = [p for s in segments for p in range(s.past, s.past + len(s.tokens))]
-        spans: list[_Span] = []
+        ids: list[int] = []
+        positions: list[int] = []
         wanted: list[int] = []
-        start = 0
+        layout = Layout()
         for segment in segments:
-            length = len(segment.tokens)
-            spans.append(_Span(start, length, segment.past, segment.kv, self._mask(segment.past, length)))
-            start += length
-            wanted += range(start - segment.logits, start)
+            start = len(ids)
+            ids += segment.tokens
+            positions += _place(segment, start, layout)
+            wanted += range(len(ids) - segment.logits, len(ids))
         output = self._model(
             input_ids=torch.tensor([ids], device=self.device),
             position_ids=torch.tensor([positions], device=self.device),
             use_cache=False,
             logits_to_keep=torch.tensor(wanted, dtype=torch.long, device=self.device),
-            spans=spans,
+            paged=store.attention(layout),
         )
         return list(output.logits[0].float().split([s.logits for s in segments]))
 
-    def _mask(self, past: int, length: int) -> torch.Tensor | None:
-        """Which positions each query row sees, `[groups * length, past + length]`; None: all of them."""
-        if length == 1:
-            return None
-        causal = torch.ones((length, past + length), dtype=torch.bool, device=self.device).tril(past)
-        bias = torch.zeros(causal.shape, dtype=self.dtype, device=self.device).masked_fill(~causal, float("-inf"))
-        return bias.repeat(self.groups, 1)
+
+def _place(segment: Segment, start: int, layout: Layout) -> list[int]:
+    """Add a segment's rows, from row `start` on, to the layout; the position of each token."""
+    positions = [-1] * len(segment.tokens)
+    for branch in segment.branches:
+        own = [index for index in branch.path if positions[index] < 0]
+        for position, index in enumerate(branch.path, start=segment.past):
+            positions[index] = position
+            layout.rows.append(start + index)
+            layout.blocks.append(branch.table[position // BLOCK_TOKENS])
+            layout.offsets.append(position % BLOCK_TOKENS)
+        if own:
+            layout.spans.append(Span(start + own[0], len(own), positions[own[0]], branch.table))
+    return positions
 
 
 def _device(name: str) -> torch.device:

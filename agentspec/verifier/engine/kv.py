@@ -1,12 +1,20 @@
-"""Key/value memory: one contiguous buffer per sequence, forked by copying a slice."""
+"""Where keys and values lie, and what one forward does there: written first, then looked at.
+
+Two stores do the same. `kv_compiled` is for float32 on a CPU and gives each position the same bits whatever else runs;
+`kv_gathered` works for every device and element type that torch's attention does.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 
-_ROUND = 64
+from agentspec.verifier.engine.table import Copy
+
+BLOCK_TOKENS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,38 +32,49 @@ class KvShape:
         return 2 * self.layers * self.heads * self.head_dim * self.dtype.itemsize
 
 
-class KvBuffer:
-    """Keys and values of one sequence, tensor `[layers, 2, heads, capacity, head_dim]`.
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Rows `row` to `row + count - 1` of a forward, at positions `position`, `position + 1`, … of one table."""
 
-    Only the worker thread touches it. How many positions are filled is the sequence's business.
+    row: int
+    count: int
+    position: int
+    table: Sequence[int]
+
+
+@dataclass(slots=True)
+class Layout:
+    """Where a forward's rows go.
+
+    Attributes:
+        spans: what each row sees: its table up to its own position.
+        rows, blocks, offsets: row `rows[i]` is written to block `blocks[i]` at `offsets[i]`; a row that several
+            branches of a draft have in common is written to each one's table.
     """
 
-    __slots__ = ("data", "shape")
+    spans: list[Span] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
+    blocks: list[int] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
 
-    def __init__(self, shape: KvShape, capacity: int) -> None:
-        self.shape = shape
-        rounded = -(-max(capacity, 1) // _ROUND) * _ROUND
-        self.data = torch.empty(
-            (shape.layers, 2, shape.heads, rounded, shape.head_dim), dtype=shape.dtype, device=shape.device
-        )
 
-    @property
-    def capacity(self) -> int:
-        """Positions that fit."""
-        return int(self.data.shape[3])
+class Attention(Protocol):
+    """One forward's attention, called by each layer in turn."""
 
-    @property
-    def nbytes(self) -> int:
-        return self.data.numel() * self.data.element_size()
+    def __call__(
+        self, layer: int, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, scale: float
+    ) -> torch.Tensor:
+        """`query [tokens, heads, dim]`, `key` and `value` `[tokens, kv_heads, dim]` -> like `query`."""
+        ...
 
-    def fork(self, length: int, capacity: int) -> KvBuffer:
-        """A new buffer with room for `capacity` positions whose first `length` are copies of ours."""
-        twin = KvBuffer(self.shape, max(capacity, length))
-        twin.data[:, :, :, :length].copy_(self.data[:, :, :, :length])
-        return twin
 
-    def room_for(self, filled: int, capacity: int) -> KvBuffer:
-        """Ourselves when `capacity` positions fit, else a larger copy (grown by half at least)."""
-        if capacity <= self.capacity:
-            return self
-        return self.fork(filled, max(capacity, self.capacity * 3 // 2))
+class KvStore(Protocol):
+    """Keys and values of all blocks. Only the worker thread touches it."""
+
+    def copy(self, copies: Iterable[Copy]) -> None:
+        """Copy blocks, in order."""
+        ...
+
+    def attention(self, layout: Layout) -> Attention:
+        """What the layers of one forward call."""
+        ...

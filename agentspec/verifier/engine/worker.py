@@ -5,62 +5,78 @@ from __future__ import annotations
 import logging
 import queue
 import threading
-from collections.abc import Callable
-from typing import Protocol
+import time
+from collections import Counter
 
 import torch
 
-from agentspec.verifier.engine.forward import Runner, Segment
-from agentspec.verifier.engine.kv import KvBuffer
-from agentspec.verifier.engine.prefix import PrefixCache, Source, best_source, common_prefix
-from agentspec.verifier.engine.scheduler import Limits, plan, seats
-from agentspec.verifier.engine.sequence import Event, Failed, Finished, Sequence, Started, Submission, Ticket, Token
-from agentspec.verifier.verification.sampling import logprobs, pick
+from agentspec.verifier.drafting.tree import TokenTree
+from agentspec.verifier.engine.branching import plant
+from agentspec.verifier.engine.continuation import Codec, continued, kept_answers
+from agentspec.verifier.engine.forward import Runner
+from agentspec.verifier.engine.interface import (
+    EngineOptions,
+    EngineStats,
+    Event,
+    Failed,
+    Finished,
+    Sink,
+    Started,
+    Submission,
+    Ticket,
+    Token,
+)
+from agentspec.verifier.engine.job import Job
+from agentspec.verifier.engine.kv import BLOCK_TOKENS
+from agentspec.verifier.engine.paging import Paging
+from agentspec.verifier.engine.scheduler import Plan, Scheduler
+from agentspec.verifier.engine.sequence import Sequence
+from agentspec.verifier.engine.speculation import Speculation
+from agentspec.verifier.verification.accept import Check, Outcome, verify
+from agentspec.verifier.verification.sampler import Sampler
 
 _log = logging.getLogger(__name__)
-_WORTH_WAITING = 16  # tokens; a prefix that another sequence is about to compute is waited for when it saves this many
-_HEADROOM = 256  # positions allocated beyond the prompt, before the first growth
+_PROBE_SLOWDOWN = 1.15  # what probes may add to the time of a running turn's token
+_PAUSE_S = 0.005
+_FOLLOW = 0.1
 
-Sink = Callable[[Event], None]
 _Arrival = tuple[Submission, Ticket, Sink]
-
-
-class Codec(Protocol):
-    """The little that the engine needs to know about text."""
-
-    def encode(self, text: str) -> list[int]:
-        """Token ids of a text, no special tokens added."""
-        ...
-
-    def piece(self, token: int) -> bytes:
-        """What a token adds to the text; empty for special tokens."""
-        ...
 
 
 class Engine:
     """Runs submissions on one model.
 
-    `submit`, `close`, `running` and `Ticket.cancel` are safe from any thread; the rest is the worker's.
+    `submit`, `close`, `running`, `stats` and `Ticket.cancel` are safe from any thread; the rest is the worker's.
     """
 
-    def __init__(self, runner: Runner, codec: Codec, *, limits: Limits, cache_bytes: int, max_context: int) -> None:
+    def __init__(self, runner: Runner, codec: Codec, options: EngineOptions) -> None:
         self._runner = runner
         self._codec = codec
-        self._limits = limits
-        self._room = max_context
+        self._max_context = options.max_context
+        blocks = max(2, options.cache_bytes // (runner.kv_shape.bytes_per_token * BLOCK_TOKENS))
+        self._store = runner.store(blocks)
+        self._scheduler = Scheduler(
+            Paging(blocks, BLOCK_TOKENS), options.limits, lambda rows: runner.cost.spare(rows, _PROBE_SLOWDOWN)
+        )
+        self._speculation = Speculation(options.drafters, runner.cost, runner.vocab_size)
         self._inbox: queue.SimpleQueue[_Arrival | None] = queue.SimpleQueue()
-        self._active: list[Sequence] = []
-        self._cache = PrefixCache(cache_bytes)
         self._arrivals = 0
         self._stopping = False
-        self.steps = 0
+        self._stuck = False
+        self._counts: Counter[str] = Counter()
+        self._step_s = 0.0
         self._thread = threading.Thread(target=self._loop, name="verifier-engine", daemon=True)
         self._thread.start()
 
     @property
     def running(self) -> int:
         """Sequences that are waiting or running."""
-        return len(self._active)
+        return len(self._scheduler.active)
+
+    @property
+    def steps(self) -> int:
+        """Forwards so far."""
+        return self._counts["steps"]
 
     def submit(self, submission: Submission, sink: Sink) -> Ticket:
         """Queue a request. `sink` is called from the worker thread: `Started`, `Token`s, then `Finished` or `Failed`.
@@ -70,6 +86,30 @@ class Engine:
         ticket = Ticket()
         self._inbox.put((submission, ticket, sink))
         return ticket
+
+    def stats(self) -> EngineStats:
+        """The figures of this moment."""
+        pool, tree = self._scheduler.paging.pool, self._scheduler.paging.tree
+        active = list(self._scheduler.active)
+        running = sum(s.lease is not None for s in active)
+        counts = self._counts
+        return EngineStats(
+            running=running,
+            waiting=len(active) - running,
+            blocks_used=pool.used,
+            blocks_cached=pool.idle,
+            blocks_free=pool.free,
+            block_tokens=BLOCK_TOKENS,
+            steps=counts["steps"],
+            prefill_tokens=counts["prefill"],
+            decode_tokens=counts["decode"],
+            cached_tokens=counts["cached"],
+            drafts=self._speculation.counts(),
+            preemptions=self._scheduler.preemptions,
+            dropped=self._scheduler.dropped,
+            evicted_blocks=tree.evicted,
+            step_s=self._step_s,
+        )
 
     def close(self) -> None:
         """Stop after the current step and wait for the worker; unfinished sequences get no further events."""
@@ -84,171 +124,168 @@ class Engine:
                 self._step()
             except Exception as error:  # the worker's root: what was running fails, the server lives on
                 _log.exception("an engine step failed")
-                for sequence in list(self._active):
+                for sequence in list(self._scheduler.active):
                     self._fail(sequence, error)
-
-    def _step(self) -> None:
-        steps = self._schedule()
-        if not steps or self._stopping:
-            return
-        for (sequence, count), logits in zip(steps, self._forward(steps), strict=True):
-            try:
-                self._process(sequence, count, logits)
-            except Exception as error:  # a grammar or a sampler fault belongs to one sequence
-                _log.exception("a sequence failed")
-                self._fail(sequence, error)
 
     # -- receive ---------------------------------------------------------------------------------------------------
 
     def _receive(self) -> None:
         """Take in arrivals (waiting for one when idle) and let cancelled sequences go."""
         while not self._stopping:
+            idle = not self._scheduler.active
             try:
-                arrival = self._inbox.get(block=not self._active)
+                arrival = self._inbox.get(block=idle or self._stuck, timeout=None if idle else _PAUSE_S)
             except queue.Empty:
                 break
             if arrival is not None:
                 self._join(*arrival)
-        for sequence in [s for s in self._active if s.ticket.cancelled]:
+        for sequence in [s for s in self._scheduler.active if s.ticket.cancelled]:
             self._leave(sequence)
 
     def _join(self, submission: Submission, ticket: Ticket, sink: Sink) -> None:
-        tokens = submission.prompt + self._tokenize_continuation(submission)
         self._arrivals += 1
-        self._active.append(Sequence(submission, ticket, sink, self._arrivals, tokens, self._room))
+        scheduler = self._scheduler
+        tokens = submission.prompt + self._tokenize_continuation(submission)
+        room = min(self._max_context, scheduler.room)
+        sequence = Sequence(submission, ticket, sink, self._arrivals, tokens, room)
+        if len(tokens) + 1 > scheduler.room:
+            message = (
+                f"{len(tokens)} prompt tokens, but the key/value memory holds {scheduler.room - 1} for one request"
+            )
+            self._send(sequence, Failed(message, "too_long"))
+            return
+        if len(tokens) >= sequence.limit:
+            self._send(sequence, Started(len(tokens), 0))
+            self._send(sequence, Finished("length"))
+            return
+        scheduler.join(sequence)
+        try:
+            sequence.sampler = Sampler(submission.params, submission.constraint, tokens, self._runner.vocab_size)
+            self._speculation.open(sequence)
+        except Exception as error:
+            _log.exception("a sequence could not be set up")
+            self._fail(sequence, error)
 
     def _tokenize_continuation(self, submission: Submission) -> list[int]:
-        """Prefer the tokens that a sequence with the same prompt generated for this text: their keys are there."""
-        text = submission.continuation.encode()
+        if not submission.continuation:
+            return []
         prompt = submission.prompt
-        best: list[int] = []
-        covered = 0
-        for tokens in [s.tokens for s in self._active] + [s.tokens for s in self._cache.sources()]:
-            if tokens[: len(prompt)] != prompt:
-                continue
-            taken, length = self._matching_tokens(tokens[len(prompt) :], text)
-            if length > covered:
-                best, covered = taken, length
-        return best + self._codec.encode(text[covered:].decode())
-
-    def _matching_tokens(self, tokens: list[int], text: bytes) -> tuple[list[int], int]:
-        """The longest run of `tokens` that spells a beginning of `text`, cut between characters; its byte length."""
-        end, best, best_end = 0, 0, 0
-        for index, token in enumerate(tokens):
-            piece = self._codec.piece(token)
-            if not piece or not text.startswith(piece, end):
-                break
-            end += len(piece)
-            if end == len(text) or text[end] & 0xC0 != 0x80:
-                best, best_end = index + 1, end
-        return tokens[:best], best_end
+        live = [s.tokens[len(prompt) :] for s in self._scheduler.active if s.tokens[: len(prompt)] == prompt]
+        kept = kept_answers(self._scheduler.paging.tree, prompt)
+        return continued(self._codec, submission.continuation, [*live, *kept])
 
     # -- schedule --------------------------------------------------------------------------------------------------
 
-    def _schedule(self) -> list[tuple[Sequence, int]]:
-        seated = seats(self._active, self._limits)
-        admitted = [s for s in seated if s.kv is not None]
-        for sequence in seated:
-            if sequence.kv is None and self._admit(sequence, admitted):
-                admitted.append(sequence)
-        return plan(seats(admitted, self._limits), self._limits)
+    def _step(self) -> None:
+        plan = self._scheduler.plan()
+        self._tell(plan)
+        self._stuck = not plan.work
+        if self._stopping or not plan.work:
+            return
+        jobs = [Job(sequence, rows) for sequence, rows in plan.work]
+        self._draft(jobs, plan)
+        for job, logits in zip(jobs, self._forward(jobs, plan), strict=True):
+            try:
+                self._process(job, logits)
+            except Exception as error:  # a grammar or a sampler fault belongs to one sequence
+                _log.exception("a sequence failed")
+                self._fail(job.sequence, error)
 
-    def _admit(self, sequence: Sequence, admitted: list[Sequence]) -> bool:
-        """Give the sequence memory and every prefix that is already computed; False: wait, a longer one is coming."""
-        tokens = sequence.tokens
-        live = [Source(s.tokens[: s.computed], s.kv) for s in self._active if s.kv is not None]
-        source, shared = best_source(tokens, [*live, *self._cache.sources()])
-        shared = min(shared, len(tokens) - 1)  # the last token has to run: its logits are not kept
-        for other in admitted:
-            coming = min(common_prefix(tokens, other.tokens[: other.prompt_length]), len(tokens) - 1)
-            if coming > max(shared + _WORTH_WAITING, other.computed):
-                return False
-        room = min(sequence.limit, len(tokens) + _HEADROOM)
-        if source is None:
-            sequence.kv = KvBuffer(self._runner.kv_shape, room)
-        else:
-            sequence.kv = source.kv.fork(shared, room)
-            self._cache.touch(source)
-        sequence.computed = shared
-        self._send(sequence, Started(len(tokens), shared))
-        return True
+    def _tell(self, plan: Plan) -> None:
+        for sequence in plan.admitted:
+            if not sequence.announced:
+                sequence.announced = True
+                self._counts["cached"] += sequence.computed
+                self._send(sequence, Started(sequence.prompt_length, sequence.computed))
+        for sequence in plan.dropped:
+            self._close_drafts(sequence)
+            self._send(sequence, Failed("dropped: the engine is busy with more urgent work", "dropped"))
+
+    def _draft(self, jobs: list[Job], plan: Plan) -> None:
+        """Add drafts to the sequences that decode, as far as they pay and there is room."""
+        decoding = [job for job in jobs if job.generates and job.rows == 1]
+        base_rows = sum(job.rows for job in jobs)
+        trees = self._speculation.trees([job.sequence for job in decoding], base_rows) if decoding else []
+        for job, tree in zip(decoding, trees, strict=True):
+            if len(tree) and job.sequence.lease is not None:
+                planting = plant(tree, job.sequence.lease.table, self._scheduler.paging)
+                job.planted = planting.planted
+                plan.copies += planting.copies
 
     # -- forward ---------------------------------------------------------------------------------------------------
 
-    def _forward(self, steps: list[tuple[Sequence, int]]) -> list[torch.Tensor]:
-        self.steps += 1
-        segments: list[Segment] = []
-        for sequence, count in steps:
-            past, end = sequence.computed, sequence.computed + count
-            assert sequence.kv is not None
-            sequence.kv = sequence.kv.room_for(past, end)
-            segments.append(Segment(sequence.tokens[past:end], past, sequence.kv, sequence.wanted_logits(count)))
-        return self._runner.run(segments)
+    def _forward(self, jobs: list[Job], plan: Plan) -> list[torch.Tensor]:
+        start = time.perf_counter()
+        self._store.copy(plan.copies)
+        segments = [job.segment() for job in jobs]
+        try:
+            logits = self._runner.run(segments, self._store)
+        except Exception:
+            for job in jobs:
+                job.abandon(self._scheduler.paging)
+            raise
+        seconds = time.perf_counter() - start
+        rows = sum(len(segment.tokens) for segment in segments)
+        self._runner.cost.observe(rows, seconds)
+        self._step_s += (_FOLLOW if self._step_s else 1.0) * (seconds - self._step_s)
+        self._counts["steps"] += 1
+        self._counts["prefill"] += sum(job.rows for job in jobs if job.rows > 1 or not job.generates)
+        return logits
 
     # -- process ---------------------------------------------------------------------------------------------------
 
-    def _process(self, sequence: Sequence, count: int, logits: torch.Tensor) -> None:
-        """`logits [wanted, vocab]` belong to the last `wanted` of the `count` tokens that just ran."""
-        sequence.computed += count
-        first = sequence.computed - logits.shape[0]
-        for position, row in enumerate(logits, start=first):
-            if position + 1 < len(sequence.tokens):
-                self._emit(sequence, row)  # a forced token: now its log-probability is known
-            elif sequence.ending is None:
-                self._extend(sequence, row)
-        if sequence.ending is not None and sequence.emitted == len(sequence.tokens):
-            self._send(sequence, Finished(sequence.ending))
-            self._leave(sequence)
+    def _process(self, job: Job, logits: torch.Tensor) -> None:
+        """`logits [rows, vocab]` belong to the last pending token and to its drafts; none in a prompt's middle."""
+        sequence, lease = job.sequence, job.sequence.lease
+        assert lease is not None and sequence.sampler is not None
+        tree = job.planted.tree if job.planted else TokenTree()
+        outcome = Outcome((), (), None)
+        try:
+            if job.generates:
+                outcome = verify(self._check(sequence, tree, job.in_order(logits)))
+        finally:
+            job.settle(outcome.path, self._scheduler.paging)
+        sequence.tokens += outcome.tokens
+        self._scheduler.paging.publish(lease, sequence.tokens)
+        if job.generates:
+            self._emit(sequence, tree, outcome)
 
-    def _extend(self, sequence: Sequence, row: torch.Tensor) -> None:
-        """Pick the next token from `row [vocab]`, and append what it forces."""
-        constraint, params = sequence.submission.constraint, sequence.submission.params
-        if len(sequence.tokens) >= sequence.limit:
-            sequence.ending = "length"
-            return
-        token = pick(row, constraint.allowed() if constraint else None, params, sequence.random)
-        if token in self._runner.eos_ids:
-            sequence.ending = "stop"
-            return
-        self._append(sequence, token)
-        self._emit(sequence, row)
-        if constraint is None or sequence.ending is not None:
-            return
-        for forced in constraint.forced():
-            if sequence.ending is None:
-                self._append(sequence, forced)
-                if params.top_logprobs is None:
-                    self._emit(sequence, None)
+    def _check(self, sequence: Sequence, tree: TokenTree, logits: torch.Tensor) -> Check:
+        assert sequence.sampler is not None
+        at = len(sequence.tokens)
+        return Check(sequence.sampler, tree, logits, at, sequence.limit - at, self._runner.eos_ids)
 
-    def _append(self, sequence: Sequence, token: int) -> None:
-        sequence.tokens.append(token)
-        constraint = sequence.submission.constraint
-        if constraint is not None:
-            constraint.advance(token)
-        if constraint is not None and constraint.finished():
-            sequence.ending = "stop"
-        elif len(sequence.tokens) >= sequence.limit:
-            sequence.ending = "length"
-
-    def _emit(self, sequence: Sequence, row: torch.Tensor | None) -> None:
-        token = sequence.tokens[sequence.emitted]
-        top = sequence.submission.params.top_logprobs
-        sequence.emitted += 1
-        self._send(sequence, Token(token, None if top is None or row is None else logprobs(row, token, top)))
+    def _emit(self, sequence: Sequence, tree: TokenTree, outcome: Outcome) -> None:
+        sequence.decodes += 1
+        sequence.lossy += outcome.lossy
+        self._counts["decode"] += len(outcome.picked)
+        self._speculation.learn(sequence, tree, outcome.path)
+        if sequence.drafts is not None:
+            sequence.drafts.extend(outcome.tokens)
+        for picked in outcome.picked:
+            self._send(sequence, Token(picked.token, picked.logprobs))
+        if outcome.ending is not None:
+            saved = max(0, sequence.generated - sequence.decodes)
+            counts = sequence.drafted, sequence.accepted, saved, sequence.lossy
+            self._send(sequence, Finished(outcome.ending, *counts))
+            self._leave(sequence, open_session=sequence.is_turn)
 
     # -- leaving ---------------------------------------------------------------------------------------------------
 
-    def _leave(self, sequence: Sequence) -> None:
-        """Out of the batch; what it computed stays as a source for later prompts."""
-        self._active.remove(sequence)
-        if sequence.kv is not None:
-            self._cache.add(Source(sequence.tokens[: sequence.computed], sequence.kv))
-            sequence.kv = None
+    def _leave(self, sequence: Sequence, *, open_session: bool = False) -> None:
+        """Out of the batch; what it computed stays for later prompts."""
+        self._scheduler.leave(sequence, open_session=open_session)
+        self._close_drafts(sequence)
 
     def _fail(self, sequence: Sequence, error: Exception) -> None:
-        self._active.remove(sequence)
-        sequence.kv = None
+        self._scheduler.discard(sequence)
+        self._close_drafts(sequence)
         self._send(sequence, Failed(f"the engine could not run this request: {error}"))
+
+    def _close_drafts(self, sequence: Sequence) -> None:
+        if sequence.drafts is not None:
+            sequence.drafts.close()
+            sequence.drafts = None
 
     def _send(self, sequence: Sequence, event: Event) -> None:
         if sequence.ticket.cancelled:
@@ -256,4 +293,7 @@ class Engine:
         try:
             sequence.sink(event)
         except RuntimeError:  # the client's event loop is closed: nobody is left to read
+            sequence.ticket.cancel()
+        except Exception:
+            _log.exception("a submitter could not take an event; its request is cancelled")
             sequence.ticket.cancel()

@@ -1,4 +1,4 @@
-"""From a JSON body to one frozen job: every field is checked here and nowhere else."""
+"""From a JSON body to one frozen job: what a conversation may hold is checked here and nowhere else."""
 
 from __future__ import annotations
 
@@ -9,52 +9,49 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agentspec.errors import RequestError
-from agentspec.verifier.verification.grammar import CallRules
-from agentspec.verifier.verification.sampling import SamplingParams
+from agentspec.verifier.server import fields
+from agentspec.verifier.server.fields import Body
+from agentspec.verifier.server.options import Options, read_options
+from agentspec.verifier.verification.grammar import CallRules, Rules, TextRules
 
-Body = Mapping[str, Any]
 _MAX_TOP_LOGPROBS = 20
+_DEFAULT_MAX_TOKENS = 16  # of plain completions, as in the API
+_MOST_PROMPTS = 64
 
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What chat and plain completions have in common.
-
-    Attributes:
-        max_new: generated tokens at most; None: as many as fit.
-    """
-
-    params: SamplingParams
-    max_new: int | None
-    stops: tuple[str, ...]
-    priority: int
-    stream: bool
-    include_usage: bool
+Functions = tuple[Mapping[str, Any], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ChatJob:
-    """A chat completion.
+    """A turn of a conversation.
 
     Attributes:
         messages: normalized for the template: text content, arguments as objects.
+        template: further variables for the template (`enable_thinking`, …).
         continuation: the answer's given beginning (`continue_final_message`), or None.
-        rules: which calls the answer may hold; None: it is plain text.
+        rules: what the answer may hold; None: any text.
     """
 
     options: Options
     messages: tuple[Mapping[str, Any], ...]
     tools: tuple[Mapping[str, Any], ...]
-    rules: CallRules | None
+    template: Mapping[str, Any]
+    rules: Rules | None
     continuation: str | None
+
+    @property
+    def callable(self) -> dict[str, Mapping[str, Any]]:
+        """The functions that the answer may call, by name, with their parameters' schemas."""
+        functions = self.rules.tools if isinstance(self.rules, CallRules) else ()
+        return {function["name"]: function.get("parameters") or {} for function in functions}
 
 
 @dataclass(frozen=True, slots=True)
 class TextJob:
-    """A plain completion of a text or of token ids."""
+    """Plain completions of texts or of token ids."""
 
     options: Options
-    prompt: str | list[int]
+    prompts: tuple[str | list[int], ...]
 
 
 def chat_job(body: Body) -> ChatJob:
@@ -66,17 +63,23 @@ def chat_job(body: Body) -> ChatJob:
     messages = body.get("messages")
     if not isinstance(messages, list) or not messages or not all(isinstance(m, dict) for m in messages):
         raise RequestError("`messages` must be a non-empty list of objects")
-    top = _integer(body, "top_logprobs", 0, 0, _MAX_TOP_LOGPROBS) if body.get("logprobs") else None
+    top = fields.integer(body, "top_logprobs", 0, 0, _MAX_TOP_LOGPROBS) if body.get("logprobs") else None
     continuation = _continuation(body, messages)
     kept = messages if continuation is None else messages[:-1]
     tools = _tools(body)
     return ChatJob(
-        options=_options(body, top, "max_completion_tokens", "max_tokens"),
+        options=read_options(body, top, "max_completion_tokens", "max_tokens"),
         messages=tuple(_message(m) for m in kept),
         tools=tools,
+        template=fields.mapping(body, "chat_template_kwargs"),
         rules=_rules(body, tools),
         continuation=continuation,
     )
+
+
+def next_messages(job: ChatJob, more: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
+    """The job's conversation with more messages, as its next request will have it."""
+    return (*job.messages, *map(_message, more))
 
 
 def text_job(body: Body) -> TextJob:
@@ -85,61 +88,32 @@ def text_job(body: Body) -> TextJob:
     Raises:
         RequestError: a field is missing or wrong; unknown fields are ignored.
     """
-    prompt = body.get("prompt")
-    if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
-        prompt = prompt[0]
-    ids = isinstance(prompt, list) and all(isinstance(i, int) and i >= 0 for i in prompt)
-    if not prompt or not (isinstance(prompt, str) or ids):
-        raise RequestError("`prompt` must be one non-empty text or one list of token ids")
-    top = None if body.get("logprobs") in (None, False) else _integer(body, "logprobs", 0, 0, _MAX_TOP_LOGPROBS)
-    options = _options(body, top, "max_tokens")
-    return TextJob(options if options.max_new is not None else replace(options, max_new=16), prompt)
+    for name in ("echo", "suffix"):
+        if body.get(name):
+            raise RequestError(f"`{name}` is not supported: leave it out", code="unsupported")
+    logprobs = body.get("logprobs")
+    top: int | None = None
+    if logprobs is not None and logprobs is not False:
+        top = 0 if logprobs is True else fields.integer(body, "logprobs", 0, 0, _MAX_TOP_LOGPROBS)
+    options = read_options(body, top, "max_tokens")
+    if options.max_new is None:
+        options = replace(options, max_new=_DEFAULT_MAX_TOKENS)
+    return TextJob(options, _prompts(body.get("prompt")))
 
 
-def _options(body: Body, top_logprobs: int | None, *limits: str) -> Options:
-    if body.get("n") not in (None, 1):
-        raise RequestError("`n` must be 1: this server gives one choice per request", code="unsupported")
-    stop = body.get("stop") or []
-    stops = [stop] if isinstance(stop, str) else stop
-    if not isinstance(stops, list) or not all(isinstance(s, str) for s in stops):
-        raise RequestError("`stop` must be a text or a list of texts")
-    max_new = next((_integer(body, name, 0, 1, 1 << 30) for name in limits if body.get(name) is not None), None)
-    stream_options = body.get("stream_options")
-    params = SamplingParams(
-        temperature=_number(body, "temperature", 1.0, 0.0, 2.0),
-        top_p=_number(body, "top_p", 1.0, 0.0, 1.0),
-        top_k=max(0, _integer(body, "top_k", 0, -1, 1 << 30)),
-        seed=None if body.get("seed") is None else _integer(body, "seed", 0, -(1 << 63), (1 << 63) - 1),
-        top_logprobs=top_logprobs,
-    )
-    return Options(
-        params=params,
-        max_new=max_new,
-        stops=tuple(stops),
-        priority=_integer(body, "priority", 0, -(1 << 31), (1 << 31) - 1),
-        stream=bool(body.get("stream")),
-        include_usage=isinstance(stream_options, dict) and bool(stream_options.get("include_usage")),
-    )
+def _prompts(given: Any) -> tuple[str | list[int], ...]:
+    several = isinstance(given, list) and given and all(isinstance(item, str | list) for item in given)
+    prompts = tuple(given) if several else (given,)
+    if len(prompts) > _MOST_PROMPTS or not all(map(_is_prompt, prompts)):
+        wanted = f"a non-empty text, a non-empty list of token ids, or a list of at most {_MOST_PROMPTS} of these"
+        raise RequestError(f"`prompt` must be {wanted}")
+    return prompts
 
 
-def _number(body: Body, name: str, default: float, low: float, high: float) -> float:
-    value = body.get(name)
-    if value is None:
-        return default
-    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-        raise RequestError(f"`{name}` must be a number from {low:g} to {high:g}")
-    return float(value)
-
-
-def _integer(body: Body, name: str, default: int, low: int, high: int) -> int:
-    value = body.get(name)
-    if value is None:
-        return default
-    if value is True and name == "logprobs":
-        return low
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise RequestError(f"`{name}` must be an integer from {low} to {high}")
-    return value
+def _is_prompt(given: Any) -> bool:
+    if isinstance(given, list):
+        return bool(given) and all(isinstance(i, int) and not isinstance(i, bool) and i >= 0 for i in given)
+    return isinstance(given, str) and bool(given)
 
 
 def _continuation(body: Body, messages: list[dict[str, Any]]) -> str | None:
@@ -154,20 +128,11 @@ def _continuation(body: Body, messages: list[dict[str, Any]]) -> str | None:
 
 
 def _content(message: Mapping[str, Any]) -> str:
-    content = message.get("content")
-    if content is None:
-        return ""
-    if isinstance(content, str):
-        return content
-    parts = content if isinstance(content, list) else [None]
-    texts = [part.get("text") if isinstance(part, dict) else None for part in parts]
-    if not all(isinstance(text, str) for text in texts):
-        raise RequestError("a message's `content` must be a text or a list of text parts")
-    return "".join(map(str, texts))
+    return fields.content(message.get("content"), "a message's `content`")
 
 
 def _message(message: Mapping[str, Any]) -> dict[str, Any]:
-    """What chat templates expect: text content, and calls whose arguments are objects."""
+    """What chat templates expect: text content, calls whose arguments are objects, reasoning under one name."""
     role = message.get("role")
     if not isinstance(role, str):
         raise RequestError("each message needs a `role`")
@@ -176,6 +141,8 @@ def _message(message: Mapping[str, Any]) -> dict[str, Any]:
         normal["tool_calls"] = [_tool_call(call) for call in message["tool_calls"]]
     else:
         normal.pop("tool_calls", None)
+    if isinstance(normal.get("reasoning"), str):
+        normal.setdefault("reasoning_content", normal["reasoning"])
     return normal
 
 
@@ -203,20 +170,66 @@ def _tools(body: Body) -> tuple[Mapping[str, Any], ...]:
     return tuple(tools)
 
 
-def _rules(body: Body, tools: Sequence[Mapping[str, Any]]) -> CallRules | None:
+def _rules(body: Body, tools: Sequence[Mapping[str, Any]]) -> Rules | None:
     choice = body.get("tool_choice") or "auto"
-    functions = tuple(tool["function"] for tool in tools)
+    functions: Functions = tuple(tool["function"] for tool in tools)
     parallel = body.get("parallel_tool_calls") is not False
+    answer = _answer_schema(body)
+    if isinstance(choice, dict) and choice.get("type") == "allowed_tools":
+        choice, functions = _allowed(choice, functions)
     if isinstance(choice, dict):
-        name = (choice.get("function") or {}).get("name")
-        named = tuple(f for f in functions if f["name"] == name)
-        if not named:
-            raise RequestError(f"`tool_choice` names {name!r}, which is not among `tools`")
-        return CallRules(named[:1], text=False, required=True, parallel=False)
+        return CallRules((_named(choice, functions),), text=False, required=True, parallel=False)
     if choice not in ("auto", "none", "required"):
         raise RequestError("`tool_choice` must be auto, none, required or a function")
     if choice == "required" and not functions:
         raise RequestError("`tool_choice` required needs `tools`")
     if choice == "none" or not functions:
+        return _text_rules(body) if answer is None else TextRules(schema=answer)
+    if choice == "required":
+        return CallRules(functions, required=True, parallel=parallel)
+    return CallRules(functions, parallel=parallel, answer=answer)
+
+
+def _named(choice: Mapping[str, Any], functions: Functions) -> Mapping[str, Any]:
+    named = choice.get("function")
+    name = named.get("name") if isinstance(named, dict) else choice.get("name")
+    found = next((function for function in functions if function["name"] == name), None)
+    if found is None:
+        raise RequestError(f"`tool_choice` names {name!r}, which is not among `tools`")
+    return found
+
+
+def _allowed(choice: Mapping[str, Any], functions: Functions) -> tuple[Any, Functions]:
+    """A choice among some of the tools: the prompt keeps all of them, the answer may call these."""
+    told = choice.get("allowed_tools")
+    allowed: Mapping[str, Any] = told if isinstance(told, dict) else choice
+    tools = allowed.get("tools")
+    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+        raise RequestError("`tool_choice` of type allowed_tools needs a list of `tools`")
+    return allowed.get("mode") or "auto", tuple(_named(tool, functions) for tool in tools)
+
+
+def _text_rules(body: Body) -> TextRules | None:
+    """What the whole answer must be, in vLLM's words (`structured_outputs`)."""
+    wanted = fields.mapping(body, "structured_outputs")
+    if not wanted:
         return None
-    return CallRules(functions, required=choice == "required", parallel=parallel)
+    schema = {"type": "object"} if wanted.get("json_object") else fields.mapping(wanted, "json") or None
+    pattern, choice = fields.text(wanted, "regex"), fields.texts(wanted, "choice")
+    if sum(given is not None and given != () for given in (schema, pattern, choice)) != 1:
+        raise RequestError("`structured_outputs` must be one of json, json_object, regex and choice")
+    return TextRules(schema=schema, regex=pattern, choice=choice)
+
+
+def _answer_schema(body: Body) -> Mapping[str, Any] | None:
+    """The JSON Schema that a text answer must fit (`response_format`)."""
+    wanted = fields.mapping(body, "response_format")
+    kind = wanted.get("type", "text")
+    if kind == "text":
+        return None
+    if kind == "json_object":
+        return {"type": "object"}
+    schema = fields.mapping(wanted, "json_schema").get("schema") if kind == "json_schema" else None
+    if not isinstance(schema, dict):
+        raise RequestError("`response_format` must be text, json_object, or json_schema with a `schema`")
+    return schema

@@ -1,38 +1,38 @@
-"""Wires model, text, grammar and engine, and runs jobs on them. The only module of the server that pulls in torch."""
+"""Wires model, text, grammar and engine, and starts jobs on them. The only module of the server that loads a model."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
-from agentspec.errors import ApiError, RequestError
+from agentspec.errors import RequestError
 from agentspec.verifier.config import VerifierConfig
+from agentspec.verifier.drafting.external import ExternalDrafter
+from agentspec.verifier.drafting.suffix import SuffixDrafter
 from agentspec.verifier.engine.forward import Runner
-from agentspec.verifier.engine.scheduler import Limits
-from agentspec.verifier.engine.sequence import Event, Failed, Finished, Started, Submission, Ticket, Token
+from agentspec.verifier.engine.interface import EngineOptions, Event, Limits, Sink, Submission
 from agentspec.verifier.engine.worker import Engine
-from agentspec.verifier.server.reply import Assembler, ChatShape, Json, Shape, TextShape, Usage
-from agentspec.verifier.server.request import Body, ChatJob, Options, TextJob, chat_job, text_job
-from agentspec.verifier.server.toolcalls import OPENING, Delta, ToolCallParser
+from agentspec.verifier.server.answer import Choice, Shape
+from agentspec.verifier.server.assembler import Assembler
+from agentspec.verifier.server.drafters import drafters_for
+from agentspec.verifier.server.fields import Body
+from agentspec.verifier.server.idle import Idler
+from agentspec.verifier.server.inflight import InFlight
+from agentspec.verifier.server.metrics import Metrics
+from agentspec.verifier.server.options import Options
+from agentspec.verifier.server.reasoning import ThinkSplitter
+from agentspec.verifier.server.reply import ChatShape, TextShape
+from agentspec.verifier.server.request import ChatJob, chat_job, text_job
+from agentspec.verifier.server.responses_reply import ResponseShape
+from agentspec.verifier.server.responses_request import response_job
+from agentspec.verifier.server.runs import Run
+from agentspec.verifier.server.toolcalls import ToolCallParser
+from agentspec.verifier.server.turns import Turn, Turns
 from agentspec.verifier.text import Text
-from agentspec.verifier.verification.grammar import CallRules, GrammarConstraint, GrammarFactory
+from agentspec.verifier.verification.grammar import GrammarFactory
 from agentspec.verifier.weights import Progress, resolve
-
-_OPEN = '{"name": "'
-
-
-@dataclass(slots=True)
-class Run:
-    """One submitted request: how to leave it, and what comes out."""
-
-    ticket: Ticket
-    events: asyncio.Queue[Event]
-    assembler: Assembler
-    shape: Shape
-    options: Options
 
 
 class Service:
@@ -47,16 +47,23 @@ class Service:
         runner = Runner(folder, dtype=config.dtype, device=config.device)
         self.max_context = min(config.max_context or runner.max_context, runner.max_context)
         runner.eos_ids |= self.text.eos_ids
-        eos_ids = sorted(runner.eos_ids)
-        self.grammar = GrammarFactory(self.text, vocab_size=runner.vocab_size, eos_ids=eos_ids)
+        self.grammar = GrammarFactory(self.text, vocab_size=runner.vocab_size, eos_ids=sorted(runner.eos_ids))
         self.vocab_size = runner.vocab_size
         limits = Limits(config.max_batch, config.prefill_chunk, config.prefill_chunk_busy)
-        self.engine = Engine(
-            runner, self.text, limits=limits, cache_bytes=config.cache_bytes, max_context=self.max_context
-        )
+        self.external = ExternalDrafter(self.text)
+        self._drafters = drafters_for(config, self.text, self.external, runner)
+        options = EngineOptions(limits, config.cache_bytes, self.max_context, self._drafters)
+        self.engine = Engine(runner, self.text, options)
+        self.turns = Turns(self.text, self.grammar)
+        self.in_flight = InFlight()
+        self.idler = Idler(self.engine, self.text, self.max_context)
+        self.metrics = Metrics(self.name, self.engine)
 
     def close(self) -> None:
         self.engine.close()
+        for drafter in self._drafters:
+            if isinstance(drafter, SuffixDrafter):
+                drafter.close()
 
     def chat(self, body: Body) -> Run:
         """Start a chat completion.
@@ -64,157 +71,141 @@ class Service:
         Raises:
             RequestError: the body is at fault.
         """
-        self._check_model(body)
+        self.check_model(body.get("model"))
         job = chat_job(body)
-        options = job.options
-        submission = Submission(
-            prompt=self.text.render(job.messages, job.tools),
-            continuation=job.continuation or "",
-            constraint=self._constraint(job),
-            params=options.params,
-            max_new=options.max_new or self.max_context,
-            priority=options.priority,
-        )
-        parser = ToolCallParser() if job.rules is not None and job.continuation is None else None
-        shape = ChatShape(self.name, self.text.piece, options.params.top_logprobs is not None)
-        return self._start(submission, options, parser, shape)
+        return self._turn(job, ChatShape(self.name, self.text.spoken, job.options))
 
-    def complete(self, body: Body) -> Run:
-        """Start a plain completion.
+    def respond(self, body: Body) -> Run:
+        """Start a response.
 
         Raises:
             RequestError: the body is at fault.
         """
-        self._check_model(body)
-        job: TextJob = text_job(body)
-        prompt = self.text.encode(job.prompt) if isinstance(job.prompt, str) else job.prompt
-        if any(token >= self.vocab_size for token in prompt):
-            raise RequestError(f"`prompt` holds a token id beyond the vocabulary ({self.vocab_size})")
+        self.check_model(body.get("model"))
+        job = response_job(body)
+        return self._turn(job, ResponseShape(self.name, self.text.spoken, job.options, body))
+
+    def complete(self, body: Body) -> Run:
+        """Start plain completions.
+
+        Raises:
+            RequestError: the body is at fault.
+        """
+        self.check_model(body.get("model"))
+        job = text_job(body)
         options = job.options
-        submission = Submission(
+        run = self._run(options, TextShape(self.name, self.text.piece, options), len(job.prompts))
+        prompts = [self.text.encode(prompt) if isinstance(prompt, str) else prompt for prompt in job.prompts]
+        if any(token >= self.vocab_size for prompt in prompts for token in prompt):
+            raise RequestError(f"`prompt` holds a token id beyond the vocabulary ({self.vocab_size})")
+        run.choices += [
+            Choice(index, Assembler(self.text.piece, options.stops)) for index in range(len(run.request_ids))
+        ]
+        submissions = [
+            self._submission(run, index, prompts[index // options.choices]) for index in range(len(run.choices))
+        ]
+        return self._start(run, submissions)
+
+    def offer(self, name: str, drafts: tuple[str, ...]) -> int:
+        """Texts that a running request's answer may contain; how many requests have this name.
+
+        Raises:
+            RequestError: none has (404).
+        """
+        runs = self.in_flight.called(name)
+        for request_id in [request_id for run in runs for request_id in run.request_ids]:
+            self.external.offer(request_id, drafts)
+        return len(runs)
+
+    def left(self, run: Run) -> None:
+        """A run's client has its answer, or has gone."""
+        run.cancel()
+        self.in_flight.remove(run)
+        self.metrics.ended(run)
+        if run.job is not None and run.finished and len(run.choices) == 1:
+            self.idler.after(run.job, run.choices[0])
+
+    def _turn(self, job: ChatJob, shape: Shape) -> Run:
+        turn, options = self.turns.prepare(job), job.options
+        run = self._run(options, shape, 1)
+        run.job = job
+        run.choices += [Choice(index, self._assembler(job, turn)) for index in range(options.choices)]
+        submissions = [
+            replace(
+                self._submission(run, index, turn.prompt),
+                continuation=turn.continuation,
+                constraint=turn.constraint(),
+            )
+            for index in range(options.choices)
+        ]
+        self.idler.arrived(options.hints.session)
+        return self._start(run, submissions)
+
+    def _assembler(self, job: ChatJob, turn: Turn) -> Assembler:
+        """A continued message comes back as raw text, anything else in its parts."""
+        if job.continuation is not None:
+            return Assembler(self.text.piece, job.options.stops)
+        return Assembler(
+            self.text.spoken,
+            job.options.stops,
+            splitter=ThinkSplitter(opened=turn.opened),
+            parser=ToolCallParser(job.callable) if job.callable else None,
+        )
+
+    def _run(self, options: Options, shape: Shape, prompts: int) -> Run:
+        names = (shape.id,) if options.hints.request_id is None else (shape.id, options.hints.request_id)
+        request_ids = tuple(f"{shape.id}.{index}" for index in range(prompts * options.choices))
+        return Run(shape, options, names, request_ids, shared=options.choices)
+
+    def _submission(self, run: Run, index: int, prompt: list[int]) -> Submission:
+        options, params = run.options, run.options.params
+        if params.seed is not None and index:
+            params = replace(params, seed=params.seed + index)
+        return Submission(
             prompt=prompt,
-            params=options.params,
+            params=params,
             max_new=options.max_new or self.max_context,
             priority=options.priority,
+            request_id=run.request_ids[index],
+            session=options.hints.session,
+            workspace=options.hints.workspace,
+            expected=options.hints.expected,
+            speculate=options.hints.speculate,
         )
-        shape = TextShape(self.name, self.text.piece, options.params.top_logprobs is not None)
-        return self._start(submission, options, None, shape)
 
-    def _check_model(self, body: Body) -> None:
-        model = body.get("model")
+    def check_model(self, model: object) -> None:
+        """Whether a request's model is the one that is here; None is.
+
+        Raises:
+            RequestError: it is another one (404).
+        """
         if model is not None and model != self.name:
             raise RequestError(
                 f"model {model!r} is not served here; use {self.name!r}", code="model_not_found", status=404
             )
 
-    def _constraint(self, job: ChatJob) -> GrammarConstraint | None:
-        if job.rules is None:
-            return None
-        if job.continuation is None:
-            closer = "</tool_call>" in self.text.template
-            return self.grammar.constraint(replace(job.rules, closer=closer))
-        return self._continued(job.rules, job.continuation)
+    def _start(self, run: Run, submissions: list[Submission]) -> Run:
+        """Hand all of them to the engine, or none.
 
-    def _continued(self, rules: CallRules, written: str) -> GrammarConstraint | None:
-        """A constraint that has read `written` and ends with the call that is open there (or the first one to come)."""
-        openings = list(OPENING.finditer(written))
-        single = replace(rules, text=not openings, parallel=False)
-        constraint = self.grammar.constraint(single)
-        tail = _OPEN + written[openings[-1].end() :] if openings else written
-        if constraint.accept_text(self.text.encode(tail)):
-            return constraint
-        if rules.required:
-            raise RequestError("the continued message cannot become a call of these tools", code="invalid_continuation")
-        return None
-
-    def _start(self, submission: Submission, options: Options, parser: ToolCallParser | None, shape: Shape) -> Run:
-        length = len(submission.prompt) + len(self.text.encode(submission.continuation))
-        if length >= self.max_context:
-            message = f"the prompt has {length} tokens, this model takes {self.max_context - 1}"
-            raise RequestError(message, code="context_length_exceeded")
+        Raises:
+            RequestError: a prompt is too long, or a token does not exist.
+        """
+        for submission in submissions:
+            length = len(submission.prompt) + len(self.text.encode(submission.continuation))
+            if length >= self.max_context:
+                message = f"the prompt has {length} tokens, this model takes {self.max_context - 1}"
+                raise RequestError(message, code="context_length_exceeded")
+        if any(token >= self.vocab_size for token in run.options.params.logit_bias):
+            raise RequestError(f"`logit_bias` holds a token id beyond the vocabulary ({self.vocab_size})")
         loop = asyncio.get_running_loop()
-        events: asyncio.Queue[Event] = asyncio.Queue()
-
-        def deliver(event: Event) -> None:  # on the worker thread
-            loop.call_soon_threadsafe(events.put_nowait, event)
-
-        ticket = self.engine.submit(submission, deliver)
-        return Run(ticket, events, Assembler(self.text.piece, options.stops, parser), shape, options)
+        for index, submission in enumerate(submissions):
+            run.tickets.append(self.engine.submit(submission, _deliver(run, index, loop)))
+        self.in_flight.add(run)
+        return run
 
 
-@dataclass(slots=True)
-class _Progress:
-    deltas: list[Delta]
-    tokens: list[Token]
-    reason: str | None
+def _deliver(run: Run, index: int, loop: asyncio.AbstractEventLoop) -> Sink:
+    def deliver(event: Event) -> None:  # on the worker thread
+        loop.call_soon_threadsafe(run.events.put_nowait, (index, event))
 
-
-async def _progress(run: Run, usage: Usage) -> AsyncIterator[_Progress]:
-    """What each event adds; the last one carries the reason.
-
-    Raises:
-        ApiError: the engine failed.
-    """
-    while True:
-        event = await run.events.get()
-        match event:
-            case Started():
-                usage.prompt, usage.cached = event.prompt_tokens, event.cached_tokens
-                yield _Progress([], [], None)
-            case Token():
-                usage.completion += 1
-                deltas = run.assembler.feed(event.id)
-                if run.assembler.stopped:
-                    run.ticket.cancel()
-                    yield _Progress(deltas + run.assembler.end(), [event], _reason(run, "stop"))
-                    return
-                yield _Progress(deltas, [event], None)
-            case Finished():
-                yield _Progress(run.assembler.end(), [], _reason(run, event.reason))
-                return
-            case Failed():
-                raise ApiError(event.message, code="engine_failed", status=500)
-
-
-def _reason(run: Run, reason: str) -> str:
-    return "tool_calls" if reason == "stop" and run.assembler.calls else reason
-
-
-async def stream(run: Run) -> AsyncIterator[Json]:
-    """The chunks of a streamed answer, each as soon as its token is there.
-
-    Raises:
-        ApiError: the engine failed.
-    """
-    usage = Usage()
-    waiting: list[Token] = []  # tokens whose text is still held back: their log-probabilities go with the next chunk
-    async for step in _progress(run, usage):
-        waiting += step.tokens
-        if not step.tokens and step.reason is None:
-            first = run.shape.first()
-            if first is not None:
-                yield first
-        for chunk in run.shape.chunks(step.deltas, waiting):
-            yield chunk
-            waiting = []
-        if step.reason is not None:
-            yield run.shape.last(step.reason, waiting)
-    if run.options.include_usage:
-        yield run.shape.usage(usage)
-
-
-async def whole(run: Run) -> Json:
-    """The body of an answer that is not streamed.
-
-    Raises:
-        ApiError: the engine failed.
-    """
-    usage = Usage()
-    deltas: list[Delta] = []
-    tokens: list[Token] = []
-    reason = "stop"
-    async for step in _progress(run, usage):
-        deltas += step.deltas
-        tokens += step.tokens
-        reason = step.reason or reason
-    return run.shape.whole(deltas, tokens, reason, usage)
+    return deliver

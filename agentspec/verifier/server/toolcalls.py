@@ -1,199 +1,184 @@
-"""From generated text to OpenAI deltas, without I/O.
+"""From generated text to deltas, without I/O.
 
 Rules:
 
-* Text streams as `TextDelta` at once, except an end that could begin a call (whitespace, a code fence, `<tool_call>`,
-  `{"name": "`).
-* A call begins with `{"name": "`. Whitespace, fence and tag right before it are dropped.
-* `CallStart` comes when the name is complete; then `CallArguments` as they are generated: joined, they are the very
-  text of the arguments' object.
-* What was held back and turned out to be no call is text; after a call, whitespace and closing tags are dropped.
+* Text streams as `TextDelta` at once, except an end that could begin a call (white space, a code fence, a tag, `{`).
+* A call in the form that our grammar writes, `{"name": "f", "arguments": {`, is told when its header is complete, then
+  its arguments as they come: joined, they are the very text of the object. The grammar makes sure that it closes.
+* A call in another form (`dialects`) is held back until it is whole, then told at once.
+* White space, fences and tags around a call are dropped. What looked like a call and is none is text, every character.
 """
 
 from __future__ import annotations
 
-import json
-import re
 import uuid
-from dataclasses import dataclass
-from enum import Enum, auto
+from typing import Any
 
-OPENING = re.compile(r'\{\s*"name":\s*"')
-_WRAPPERS = ("</tool_call>", "<tool_call>", "```json", "```")
-_NAME_KEY = ("{", '"name":', '"')
+from agentspec.calls import JsonCloser
+from agentspec.verifier.server.deltas import CallArguments, CallStart, Delta, TextDelta
+from agentspec.verifier.server.dialects import FENCE, Call, Held, Schemas, grammar, unquoted
 
-
-@dataclass(frozen=True, slots=True)
-class TextDelta:
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class CallStart:
-    """A call's name is known; `id` is fresh."""
-
-    index: int
-    id: str
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class CallArguments:
-    """The next piece of a call's arguments."""
-
-    index: int
-    fragment: str
-
-
-Delta = TextDelta | CallStart | CallArguments
-
-
-class _State(Enum):
-    TEXT = auto()
-    NAME = auto()
-    GAP = auto()
-    ARGUMENTS = auto()
-    CLOSE = auto()
+__all__ = ["CallArguments", "CallStart", "Delta", "TextDelta", "ToolCallParser"]
 
 
 class ToolCallParser:
-    """Feed it text in any pieces; the deltas, joined, do not depend on how the text was cut."""
+    """Feed it text in any pieces; the deltas, joined, do not depend on how the text was cut.
 
-    def __init__(self) -> None:
-        self._state = _State.TEXT
+    Args:
+        schemas: the functions that may be called, with their parameters' schemas; None: any name is one.
+    """
+
+    def __init__(self, schemas: Schemas | None = None) -> None:
+        self._schemas = schemas
+        self._grammar = grammar(None if schemas is None else tuple(schemas))
+        self._state = self._text
         self._buffer = ""
-        self._opening = ""
-        self._depth = 0
-        self._in_string = False
-        self._escaped = False
+        self._begun = ""
+        """What the call that is held has been fed so far, or what a streamed one was opened with."""
+        self._held: Held | None = None
+        self._closer = JsonCloser()
+        self._fenced = False
+        self._ended = False
+        self._just_called = False
         self.calls = 0
 
     def feed(self, text: str) -> list[Delta]:
         self._buffer += text
         deltas: list[Delta] = []
-        while self._step(deltas):
+        while self._state(deltas):
             pass
         return deltas
 
-    def end(self) -> list[Delta]:
-        """The generation is over: what is still held back."""
-        rest, self._buffer = self._buffer, ""
-        if self._state is _State.NAME:
-            return [TextDelta(self._opening + rest)]
-        nothing = self._state is not _State.TEXT or (self.calls and not _strip_wrappers(rest))
-        return [] if nothing or not rest else [TextDelta(rest)]
+    def end(self, *, whole: bool = True) -> list[Delta]:
+        """The generation is over: what is still held back. `whole`: it ended by itself, and was not cut off."""
+        self._ended = True
+        deltas = self._flush()
+        while self._held is not None:
+            calls = self._held.rest() if whole else None
+            if calls is None:
+                self._give_up(deltas)
+            else:
+                self._tell(calls, deltas)
+                self._begun = self._buffer = ""
+            deltas += self._flush()
+        return deltas
 
-    def _step(self, deltas: list[Delta]) -> bool:
-        """Do one transition; False when more text is needed."""
-        match self._state:
-            case _State.TEXT:
-                return self._text(deltas)
-            case _State.NAME:
-                return self._name(deltas)
-            case _State.GAP:
-                return self._skip_to("{", _State.ARGUMENTS, keep=True)
-            case _State.ARGUMENTS:
-                return self._arguments(deltas)
-            case _State.CLOSE:
-                return self._skip_to("}", _State.TEXT, keep=False)
+    def _flush(self) -> list[Delta]:
+        """Nothing more comes: white space after a call is dropped, and what could have become a call is none."""
+        if self._just_called and not self._buffer.strip():
+            self._buffer = ""
+        return self.feed("")
+
+    # Each state does one transition on the buffer; False: it needs more text.
 
     def _text(self, deltas: list[Delta]) -> bool:
         for start, char in enumerate(self._buffer):
-            if char not in "{<`" and not char.isspace():
+            if char not in "{<[`" and not char.isspace():
                 continue
-            end = _opening_end(self._buffer, start)
-            if end is None:
+            header = self._match(self._grammar.header, start)
+            found = header if header is not None else self._match(self._grammar.held, start)
+            if found is None:
                 continue
-            self._emit_text(self._buffer[:start], deltas)
-            if end < 0:  # it may still become one
-                self._buffer = self._buffer[start:]
+            self._emit(self._buffer[:start], deltas)
+            self._buffer = self._buffer[start:]
+            if found.partial:
                 return False
-            self._opening, self._buffer = self._buffer[start:end], self._buffer[end:]
-            self._state = _State.NAME
+            self._open(found, start, deltas)
             return True
-        self._emit_text(self._buffer, deltas)
+        self._emit(self._buffer, deltas)
         self._buffer = ""
         return False
 
-    @staticmethod
-    def _emit_text(text: str, deltas: list[Delta]) -> None:
+    def _match(self, pattern: Any, start: int) -> Any:
+        """The match at `start`, partial where the buffer ends inside it; None: no more text can make one."""
+        found = pattern.match(self._buffer, start, partial=not self._ended)
+        return found if found is not None and found.end() > start else None
+
+    def _open(self, found: Any, start: int, deltas: list[Delta]) -> None:
+        self._fenced = FENCE in found[0]
+        if "name" in found.groupdict():
+            deltas.append(CallStart(self.calls, _new_id(), unquoted(found["name"])))
+            self.calls += 1
+            self._just_called = True
+            self._closer = JsonCloser()
+            self._buffer = self._buffer[found.end() - start - 1 :]
+            self._state = self._arguments
+            return
+        begin = found.start(found.lastgroup) - start
+        self._begun, self._buffer = self._buffer[:begin], self._buffer[begin:]
+        self._held = Held(found.lastgroup, self._schemas)
+        self._state = self._whole
+
+    def _emit(self, text: str, deltas: list[Delta]) -> None:
         if text:
+            self._just_called = False
             deltas.append(TextDelta(text))
 
-    def _name(self, deltas: list[Delta]) -> bool:
-        found = re.match(r'((?:[^"\\]|\\.)*)"', self._buffer, re.DOTALL)
-        if found is None:
-            return False
-        self._buffer = self._buffer[found.end() :]
-        name = str(json.loads(f'"{found[1]}"', strict=False))
-        deltas.append(CallStart(self.calls, f"call_{uuid.uuid4().hex[:24]}", name))
-        self.calls += 1
-        self._state = _State.GAP
-        return True
-
-    def _skip_to(self, char: str, then: _State, *, keep: bool) -> bool:
-        at = self._buffer.find(char)
-        self._buffer = self._buffer[at if keep else at + 1 :] if at >= 0 else ""
-        if at >= 0:
-            self._state = then
-        return at >= 0
-
     def _arguments(self, deltas: list[Delta]) -> bool:
-        end = self._object_end()
-        fragment, self._buffer = self._buffer[:end], self._buffer[end:]
+        before = self._closer.end
+        closed = self._closer.feed(self._buffer)
+        taken = self._closer.end - before if closed else len(self._buffer)
+        fragment, self._buffer = self._buffer[:taken], self._buffer[taken:]
         if fragment:
             deltas.append(CallArguments(self.calls - 1, fragment))
-        if self._depth == 0 and fragment:
-            self._state = _State.CLOSE
+        if closed:
+            self._state = self._brace
+        return closed
+
+    def _brace(self, deltas: list[Delta]) -> bool:
+        """The call's own closing brace."""
+        rest = self._buffer.lstrip()
+        if rest:
+            self._buffer = rest.removeprefix("}")
+            self._state = self._after
+        return bool(rest)
+
+    def _after(self, deltas: list[Delta]) -> bool:
+        """Tags and the fence that close the call."""
+        if not self._buffer:
+            return False
+        found = self._match(self._grammar.fenced if self._fenced else self._grammar.after, 0)
+        if found is None:
+            self._state = self._text
+            return bool(self._buffer)
+        if found.partial:
+            return False
+        self._buffer = self._buffer[found.end() :]
+        self._fenced = self._fenced and FENCE not in found[0]
+        return True
+
+    def _whole(self, deltas: list[Delta]) -> bool:
+        assert self._held is not None
+        end = self._held.feed(self._buffer)
+        self._begun += self._buffer
+        self._buffer = ""
+        if end is None:
+            return False
+        text = self._held.text
+        calls = self._held.calls(text[:end])
+        if calls is None:
+            self._give_up(deltas)
             return True
-        return False
+        self._buffer = text[end:]
+        self._tell(calls, deltas)
+        return True
 
-    def _object_end(self) -> int:
-        """How many characters of the buffer belong to the arguments' object."""
-        for index, char in enumerate(self._buffer):
-            if self._in_string:
-                if self._escaped:
-                    self._escaped = False
-                elif char == "\\":
-                    self._escaped = True
-                elif char == '"':
-                    self._in_string = False
-            elif char == '"':
-                self._in_string = True
-            elif char in "{[":
-                self._depth += 1
-            elif char in "}]":
-                self._depth -= 1
-                if self._depth == 0:
-                    return index + 1
-        return len(self._buffer)
+    def _tell(self, calls: list[Call], deltas: list[Delta]) -> None:
+        for call in calls:
+            deltas.append(CallStart(self.calls, _new_id(), call.name))
+            deltas.append(CallArguments(self.calls, call.arguments))
+            self.calls += 1
+        self._just_called = True
+        self._held, self._state = None, self._after
+
+    def _give_up(self, deltas: list[Delta]) -> None:
+        """It is no call: its first character is text, and a call may begin behind it."""
+        assert self._held is not None
+        lead = len(self._begun) - len(self._held.text)
+        self._emit(self._begun[: lead + 1], deltas)
+        self._buffer = self._begun[lead + 1 :] + self._buffer
+        self._held, self._state = None, self._text
 
 
-def _strip_wrappers(text: str) -> str:
-    for wrapper in _WRAPPERS:
-        text = text.replace(wrapper, "")
-    return text.strip()
-
-
-def _opening_end(text: str, at: int) -> int | None:
-    """Where the opening that begins at `at` ends; -1: the text ends inside what could be one; None: it is none."""
-    while True:
-        at = _skip_space(text, at)
-        wrapper = next((w for w in _WRAPPERS if text.startswith(w, at)), None)
-        if wrapper is None:
-            break
-        at += len(wrapper)
-    if any(w.startswith(text[at:]) for w in _WRAPPERS):
-        return -1
-    for literal in _NAME_KEY:
-        at = _skip_space(text, at)
-        if not text.startswith(literal, at):
-            return -1 if literal.startswith(text[at:]) else None
-        at += len(literal)
-    return at
-
-
-def _skip_space(text: str, at: int) -> int:
-    while at < len(text) and text[at].isspace():
-        at += 1
-    return at
+def _new_id() -> str:
+    return f"call_{uuid.uuid4().hex[:24]}"

@@ -1,8 +1,8 @@
-"""Tool calls that always parse: the tools' JSON Schemas as a token mask (llguidance).
+"""Answers that always parse: tool calls, JSON, or a pattern, as a token mask (llguidance).
 
-The answer is free text, then calls, one a line: `{"name": "x", "arguments": {"a": 1}}`. The spacing is fixed to the one
-that models write by themselves, so that the mask rarely has to overrule them. Once `{"name": "` is written, only a
-valid call of one of the tools can follow.
+With tools the answer is free text, then calls, one a line: `{"name": "x", "arguments": {"a": 1}}`. Once `{"name": "` is
+written, only a valid call of one of the tools can follow. The spacing of all JSON is fixed to the one that models write
+by themselves, so that the mask rarely has to overrule them.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ class CallRules:
         required: at least one call must come.
         parallel: more than one may come.
         closer: allow `</tool_call>` after a call (models whose template shows it).
+        answer: instead of free text, JSON that this JSON Schema describes; no text comes before calls then.
     """
 
     tools: tuple[Mapping[str, Any], ...]
@@ -41,13 +42,56 @@ class CallRules:
     required: bool = False
     parallel: bool = True
     closer: bool = False
+    answer: Mapping[str, Any] | None = None
 
     def key(self) -> str:
-        return json.dumps([list(map(dict, self.tools)), self.text, self.required, self.parallel, self.closer])
+        switches = [self.text, self.required, self.parallel, self.closer]
+        return json.dumps([list(map(dict, self.tools)), switches, self.answer and dict(self.answer)])
+
+    def grammar(self) -> str:
+        """In llguidance's own form."""
+        return str(llguidance.LLMatcher.grammar_from_lark(lark(self)))
+
+
+@dataclass(frozen=True, slots=True)
+class TextRules:
+    """What a whole answer must be; exactly one is set.
+
+    Attributes:
+        schema: JSON that a JSON Schema describes (`response_format`; `{"type": "object"}` for any object).
+        regex: a text that a pattern matches from end to end.
+        choice: one of some texts.
+        lark: a grammar in llguidance's Lark dialect.
+    """
+
+    schema: Mapping[str, Any] | None = None
+    regex: str | None = None
+    choice: tuple[str, ...] = ()
+    lark: str | None = None
+
+    def key(self) -> str:
+        return json.dumps([self.schema and dict(self.schema), self.regex, self.choice, self.lark])
+
+    def grammar(self) -> str:
+        """In llguidance's own form."""
+        make = llguidance.LLMatcher
+        if self.schema is not None:
+            return str(make.grammar_from_json_schema({**self.schema, "x-guidance": _SPACING}))
+        if self.regex is not None:
+            return str(make.grammar_from_regex(self.regex))
+        if self.choice:
+            options = " | ".join(json.dumps(option, ensure_ascii=False) for option in self.choice)
+            return str(make.grammar_from_lark(f"%llguidance {{}}\nstart: {options}\n"))
+        return str(make.grammar_from_lark(self.lark or ""))
+
+
+Rules = CallRules | TextRules
 
 
 def lark(rules: CallRules) -> str:
     """The grammar in llguidance's Lark dialect."""
+    if rules.answer is not None:
+        return _answer_or_calls(rules, rules.answer)
     calls = " | ".join(f"tool_{i}" for i in range(len(rules.tools)))
     start = ("opening" if rules.text else '"{\\"name\\": \\""') + " body"
     if rules.parallel:
@@ -69,6 +113,34 @@ def lark(rules: CallRules) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _answer_or_calls(rules: CallRules, answer: Mapping[str, Any]) -> str:
+    """All of it is JSON, so that an answer and a call may begin alike."""
+    calls, shared = [], {}
+    for index, tool in enumerate(rules.tools):
+        arguments, defined = _lifted(_parameters(tool), f"{index}.")
+        shared.update(defined)
+        call = {"properties": {"name": {"const": tool["name"]}, "arguments": arguments}}
+        calls.append({**call, "type": "object", "required": ["name", "arguments"], "additionalProperties": False})
+    anything = {"anyOf": calls, "$defs": shared, "x-guidance": _SPACING}
+    lines = [
+        "%llguidance {}",
+        "start: answer | call" + (' ("\\n" call)*' if rules.parallel else ""),
+        f"answer: %json {json.dumps({**answer, 'x-guidance': _SPACING})}",
+        f"call: %json {json.dumps(anything)}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _lifted(schema: dict[str, Any], prefix: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A schema to be put inside another, and its definitions for that one's root, under names of their own."""
+    written = json.dumps(schema)
+    for word in ("$defs", "definitions"):
+        written = written.replace(f'"#/{word}/', f'"#/$defs/{prefix}')
+    lifted: dict[str, Any] = json.loads(written)
+    defined = {**lifted.pop("definitions", {}), **lifted.pop("$defs", {})}
+    return lifted, {prefix + name: value for name, value in defined.items()}
+
+
 def _parameters(tool: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments' schema: an object, only the declared properties unless the tool says otherwise, our spacing."""
     schema: dict[str, Any] = dict(tool.get("parameters") or {})
@@ -88,11 +160,11 @@ class GrammarFactory:
         self._tokenizer = llguidance.LLTokenizer(wrapper, n_vocab=vocab_size, eos_token=list(eos_ids))
         self._compiled: OrderedDict[str, llguidance.LLMatcher] = OrderedDict()
 
-    def constraint(self, rules: CallRules) -> GrammarConstraint:
+    def constraint(self, rules: Rules) -> GrammarConstraint:
         """A fresh constraint.
 
         Raises:
-            RequestError: a tool's schema cannot be compiled.
+            RequestError: the rules (a tool's schema, a pattern) cannot be compiled.
         """
         key = rules.key()
         matcher = self._compiled.get(key)
@@ -103,13 +175,13 @@ class GrammarFactory:
         self._compiled.move_to_end(key)
         return GrammarConstraint(matcher.deep_copy(), self._vocab_size)
 
-    def _compile(self, rules: CallRules) -> llguidance.LLMatcher:
-        matcher = llguidance.LLMatcher(
-            self._tokenizer, llguidance.LLMatcher.grammar_from_lark(lark(rules)), log_level=0
-        )
+    def _compile(self, rules: Rules) -> llguidance.LLMatcher:
+        matcher = llguidance.LLMatcher(self._tokenizer, rules.grammar(), log_level=0)
         if matcher.is_error():
             reason = matcher.get_error().strip().splitlines()[0]
-            raise RequestError(f"the tools cannot be compiled to a grammar: {reason}", code="invalid_tool_schema")
+            if isinstance(rules, CallRules):
+                raise RequestError(f"the tools cannot be compiled to a grammar: {reason}", code="invalid_tool_schema")
+            raise RequestError(f"the answer's format cannot be compiled to a grammar: {reason}", code="invalid_format")
         return matcher
 
 
@@ -152,6 +224,13 @@ class GrammarConstraint:
     def advance(self, token: int) -> None:
         if not self._matcher.consume_token(token):
             raise RuntimeError(f"the grammar refused a token that it had allowed: {self._matcher.get_error()}")
+
+    def rollback(self, count: int) -> None:
+        if not self._matcher.rollback(count):
+            raise RuntimeError(f"the grammar cannot take back {count} tokens: {self._matcher.get_error()}")
+
+    def valid_prefix(self, tokens: Sequence[int]) -> int:
+        return int(self._matcher.validate_tokens(list(tokens)))
 
     def forced(self) -> list[int]:
         return [] if self._matcher.is_stopped() else list(self._matcher.compute_ff_tokens())

@@ -12,10 +12,9 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from agentspec.verifier.engine.forward import Runner, Segment
-from agentspec.verifier.engine.kv import KvBuffer
+from agentspec.verifier.engine.forward import Runner, chain
+from agentspec.verifier.engine.interface import Started, Token
 from agentspec.verifier.engine.linears import works
-from agentspec.verifier.engine.sequence import Started, Token
 from agentspec.verifier.text import Text
 from agentspec.verifier.verification.sampling import SamplingParams
 
@@ -48,6 +47,12 @@ class Script:
     def forced(self) -> list[int]:
         return self.left[: self.ahead]
 
+    def rollback(self, count: int) -> None:
+        raise AssertionError("only what stands is advanced over")
+
+    def valid_prefix(self, tokens: Any) -> int:
+        return next((i for i, (a, b) in enumerate(zip(tokens, self.left, strict=False)) if a != b), len(self.left))
+
     def finished(self) -> bool:
         return not self.left
 
@@ -56,11 +61,12 @@ class Script:
 def alone(runner: Runner) -> Callable[[list[int], int], list[int]]:
     """Greedy decoding with nothing but one whole forward per token: the oracle."""
 
+    store, table = runner.store(32), range(32)
+
     def decode(prompt: list[int], count: int) -> list[int]:
         tokens = list(prompt)
         for _ in range(count):
-            kv = KvBuffer(runner.kv_shape, len(tokens))
-            token = int(runner.run([Segment(tokens, 0, kv, 1)])[0][-1].argmax())
+            token = int(runner.run([chain(tokens, 0, table, 1)], store)[0][-1].argmax())
             if token in runner.eos_ids:
                 break
             tokens.append(token)
@@ -72,10 +78,11 @@ def alone(runner: Runner) -> Callable[[list[int], int], list[int]]:
 def test_ragged_forward_equals_plain_transformers(runner: Runner, tiny_folder: Path) -> None:
     plain = AutoModelForCausalLM.from_pretrained(tiny_folder, dtype=torch.float32)
     texts = prompts(4)
-    kvs = [KvBuffer(runner.kv_shape, 200) for _ in texts]
-    heads = runner.run([Segment(t[:2], 0, kv, 0) for t, kv in zip(texts, kvs, strict=True)])
+    store = runner.store(8 * len(texts))
+    tables = [range(8 * i, 8 * i + 8) for i in range(len(texts))]
+    heads = runner.run([chain(t[:2], 0, table, 0) for t, table in zip(texts, tables, strict=True)], store)
     assert all(h.shape == (0, runner.vocab_size) for h in heads)
-    rows = runner.run([Segment(t[2:], 2, kv, len(t) - 2) for t, kv in zip(texts, kvs, strict=True)])
+    rows = runner.run([chain(t[2:], 2, table, len(t) - 2) for t, table in zip(texts, tables, strict=True)], store)
     for tokens, row in zip(texts, rows, strict=True):
         with torch.inference_mode():
             expected = plain(torch.tensor([tokens])).logits[0, 2:]
@@ -84,12 +91,13 @@ def test_ragged_forward_equals_plain_transformers(runner: Runner, tiny_folder: P
 
 def test_a_row_has_the_same_bits_in_any_batch(runner: Runner) -> None:
     texts = prompts(6, seed=5)
-    kvs = [KvBuffer(runner.kv_shape, 200) for _ in texts]
-    runner.run([Segment(t, 0, kv, 0) for t, kv in zip(texts, kvs, strict=True)])
-    segments = [Segment([7], len(t), kv, 1) for t, kv in zip(texts, kvs, strict=True)]
-    single = runner.run(segments[:1])[0]
+    store = runner.store(8 * len(texts))
+    tables = [range(8 * i, 8 * i + 8) for i in range(len(texts))]
+    runner.run([chain(t, 0, table, 0) for t, table in zip(texts, tables, strict=True)], store)
+    segments = [chain([7], len(t), table, 1) for t, table in zip(texts, tables, strict=True)]
+    single = runner.run(segments[:1], store)[0]
     for size in range(2, 7):
-        row = runner.run(segments[:size])[0]
+        row = runner.run(segments[:size], store)[0]
         if works():
             assert torch.equal(row, single)
         torch.testing.assert_close(row, single, atol=1e-5, rtol=1e-5)
@@ -191,7 +199,7 @@ def test_forced_tokens_change_neither_tokens_nor_logprobs(
     if params.top_logprobs is None:
         return
     tokens = prompt + script
-    rows = runner.run([Segment(tokens, 0, KvBuffer(runner.kv_shape, 200), len(script) + 1)])[0].log_softmax(-1)
+    rows = runner.run([chain(tokens, 0, range(8), len(script) + 1)], runner.store(8))[0].log_softmax(-1)
     for index, token in enumerate(result.tokens):
         assert token.logprobs is not None and len(token.logprobs.top) == 2
         assert math.isclose(token.logprobs.logprob, float(rows[index, token.id]), abs_tol=1e-3)
@@ -258,7 +266,7 @@ def test_a_fault_of_the_model_fails_the_batch_and_not_the_server(
     make_bench: Any, runner: Runner, alone: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = make_bench()
-    monkeypatch.setattr(runner, "run", lambda segments: (_ for _ in ()).throw(MemoryError("no memory")))
+    monkeypatch.setattr(runner, "run", lambda *_: (_ for _ in ()).throw(MemoryError("no memory")))
     assert "no memory" in (bench.submit([5, 6, 7]).wait().error or "")
     monkeypatch.undo()
     assert bench.submit([5, 6, 7], max_new=4).wait().ids == alone([5, 6, 7], 4)

@@ -16,28 +16,7 @@ from agentspec.errors import ConfigError
 from agentspec.verifier import VerifierConfig, serve
 from agentspec.verifier.server.request import chat_job
 from agentspec.verifier.server.service import Service
-
-PARAMETERS = {
-    "type": "object",
-    "properties": {"city": {"type": "string", "enum": ["Paris", "Rom"]}, "days": {"type": "integer", "enum": [1, 2]}},
-    "required": ["city", "days"],
-}
-TOOLS: list[Any] = [
-    {"type": "function", "function": {"name": "get_weather", "parameters": PARAMETERS}},
-    {"type": "function", "function": {"name": "ping", "parameters": {"type": "object", "properties": {}}}},
-]
-WEATHER: Any = {"type": "function", "function": {"name": "get_weather"}}
-MESSAGES: list[Any] = [{"role": "user", "content": "What is the weather?"}]
-
-
-@pytest.fixture(scope="module")
-def client(base_url: str) -> OpenAI:
-    return OpenAI(base_url=f"{base_url}/v1", api_key="none", max_retries=0)
-
-
-@pytest.fixture(scope="module")
-def http(base_url: str) -> httpx.Client:
-    return httpx.Client(base_url=base_url, timeout=30, trust_env=False)
+from tests.verifier.server.asks import MESSAGES, PARAMETERS, TOOLS, WEATHER
 
 
 async def settled(service: Service) -> None:
@@ -257,7 +236,18 @@ def test_errors_have_openais_shape_and_stable_codes(http: httpx.Client) -> None:
     for bad in (
         {},
         {"messages": MESSAGES, "temperature": "hot"},
-        {"messages": MESSAGES, "n": 2},
+        {"messages": MESSAGES, "n": 0},
+        {"messages": MESSAGES, "n": 65},
+        {"messages": MESSAGES, "logit_bias": {"x": 1}},
+        {"messages": MESSAGES, "logit_bias": {"9999999": 1}},
+        {"messages": MESSAGES, "logit_bias": [1]},
+        {"messages": MESSAGES, "stop_token_ids": ["a"]},
+        {"messages": MESSAGES, "repetition_penalty": 0},
+        {"messages": MESSAGES, "prediction": {"type": "nothing"}},
+        {"messages": MESSAGES, "response_format": {"type": "yaml"}},
+        {"messages": MESSAGES, "response_format": {"type": "json_schema", "json_schema": {"name": "x"}}},
+        {"messages": MESSAGES, "agentspec": {"lossy": "always"}},
+        {"messages": MESSAGES, "agentspec": "fast"},
         {"messages": MESSAGES, "stop": 3},
         {"messages": MESSAGES, "tools": [{"type": "function"}]},
         {"messages": MESSAGES, "tools": TOOLS, "tool_choice": {"function": {"name": "nope"}}},
@@ -266,7 +256,13 @@ def test_errors_have_openais_shape_and_stable_codes(http: httpx.Client) -> None:
         {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
     ):
         assert error(chat, bad)[0] == 400
-    assert error("/v1/completions", {"prompt": ""})[0] == 400
+    for refused in (
+        {"prompt": ""},
+        {"prompt": "a", "echo": True},
+        {"prompt": "a", "suffix": "b"},
+        {"prompt": ["a", 3]},
+    ):
+        assert error("/v1/completions", refused)[0] == 400
     assert error("/v1/completions", {"prompt": [10**9]})[0] == 400
     assert error("/v1/nope", {})[:2] == (404, "unknown_path")
 

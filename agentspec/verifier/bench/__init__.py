@@ -1,0 +1,1 @@
+"""What the bundled engine is held to, measured: `agentspec bench verifier`."""

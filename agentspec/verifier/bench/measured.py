@@ -1,0 +1,37 @@
+"""One measured number of the verifier's benches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A figure.
+
+    Attributes:
+        low, high: the spread or interval that was measured, or None.
+        n: how many observations it rests on.
+    """
+
+    name: str
+    value: float | int | bool | None
+    unit: str = ""
+    low: float | None = None
+    high: float | None = None
+    n: int | None = None
+
+
+def middle(values: list[float]) -> float:
+    """The median."""
+    ordered = sorted(values)
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
+
+
+def spread(name: str, values: list[float], unit: str = "ratio") -> Measured:
+    """The median of paired ratios, with the least and the largest of them."""
+    return Measured(name, middle(values), unit, min(values), max(values), len(values))

@@ -1,0 +1,170 @@
+"""Answers with drafts beside the same answers without: tool calls that write what the prompt says, and chat."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from agentspec import calls, effects, errors, ids
+from agentspec.verifier.bench.identity import GREEDY
+from agentspec.verifier.bench.measured import Measured, Progress, spread
+from agentspec.verifier.bench.rig import Answer, Rig, ask, in_turns
+from agentspec.verifier.drafting.external import ExternalDrafter
+from agentspec.verifier.drafting.ngram import NgramDrafter
+from agentspec.verifier.drafting.protocol import Drafter
+from agentspec.verifier.drafting.suffix import SuffixDrafter
+from agentspec.verifier.engine.interface import Submission
+from agentspec.verifier.engine.worker import Engine
+from agentspec.verifier.text import Text
+from agentspec.verifier.verification.constraint import Constraint
+from agentspec.verifier.verification.grammar import CallRules, GrammarFactory
+
+_QUESTIONS = (
+    "Explain in a few sentences what a hash table is and when it is slow.",
+    "Write a short story about a lighthouse keeper who finds a letter.",
+    "What is the difference between a process and a thread? Answer in one paragraph.",
+    "Give me five tips for learning to play chess well.",
+    "Describe how bread is baked, from flour to crust.",
+    "Why is the sky blue? Explain it to a child of ten years.",
+)
+_SOURCES = (errors, ids, effects, calls)
+_LINES = 24
+_WRITE = {
+    "name": "write_file",
+    "parameters": {
+        "type": "object",
+        "properties": {"path": {"type": "string"}, "content": {"type": "string"}},
+        "required": ["path", "content"],
+    },
+}
+
+
+def _wish(path: str, text: str) -> str:
+    return f"Here is {path}:\n```python\n{text}\n```\nSave exactly this text as copy_of_{path}, with write_file."
+
+
+def _call(path: str, text: str) -> str:
+    return json.dumps({"name": "write_file", "arguments": {"path": f"copy_of_{path}", "content": text}})
+
+
+_SHOWN = 'import math\n\n\ndef area(radius):\n    """Of a circle."""\n    return math.pi * radius**2'
+_EXAMPLE = (
+    {"role": "user", "content": _wish("circle.py", _SHOWN)},
+    {"role": "assistant", "content": _call("circle.py", _SHOWN)},
+)
+"""Small models need to be shown what is meant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """A prompt of a kind, and what its answer must look like."""
+
+    kind: str
+    prompt: list[int]
+    constraint: Callable[[], Constraint | None]
+    new: int
+
+
+class Prompts:
+    """The benches' prompts in the words of one model."""
+
+    def __init__(self, text: Text, vocab_size: int, eos_ids: list[int]) -> None:
+        self._text = text
+        self._grammar = GrammarFactory(text, vocab_size=vocab_size, eos_ids=eos_ids)
+
+    def chat(self, count: int, new: int) -> list[Turn]:
+        """Questions that are answered in prose."""
+        asked = [_QUESTIONS[nth % len(_QUESTIONS)] for nth in range(count)]
+        prompts = [self._text.render([{"role": "user", "content": question}], []) for question in asked]
+        return [Turn("chat", prompt, lambda: None, new) for prompt in prompts]
+
+    def calls(self, count: int, new: int) -> list[Turn]:
+        """A file to be written again with one word changed, by a tool call."""
+        rules = CallRules((_WRITE,), text=False, required=True, parallel=False)
+        turns = []
+        for nth in range(count):
+            source = inspect.getsource(_SOURCES[nth % len(_SOURCES)])
+            path = Path(str(_SOURCES[nth % len(_SOURCES)].__file__)).name
+            shown = "\n".join(source.splitlines()[:_LINES])
+            messages = [*_EXAMPLE, {"role": "user", "content": _wish(path, shown)}]
+            tools = [{"type": "function", "function": {**_WRITE, "description": "Write a text file."}}]
+            prompt = self._text.render(messages, tools)
+            turns.append(Turn("toolcall", prompt, lambda: self._grammar.constraint(rules), new))
+        return turns
+
+
+Arm = tuple[str, Callable[[], tuple[Drafter, ...]]]
+
+
+def speedups(rig: Rig, text: Text, turns: list[Turn], progress: Progress) -> list[Measured]:
+    """Tokens a second after the first one, with each kind of draft over without; and whether all said the same."""
+    arms: list[Arm] = [
+        ("auto", lambda: (ExternalDrafter(text), NgramDrafter(), SuffixDrafter(text))),
+        ("ngram", lambda: (NgramDrafter(),)),
+        ("suffix", lambda: (SuffixDrafter(text),)),
+        ("exact", lambda: (ExternalDrafter(text),)),
+        ("wrong", lambda: (ExternalDrafter(text),)),
+    ]
+    ratios: dict[str, list[float]] = {}
+    same: list[bool] = []
+    for nth, turn in enumerate(turns):
+        plain = _plain(rig, turn)
+        for name, make in arms:
+            ratio, equal = _paired(rig, turn, plain, _expected(text, name, plain), make)
+            ratios.setdefault(f"{turn.kind}.{name}", []).append(ratio)
+            same.append(equal)
+        progress(f"{turn.kind} {nth + 1}/{len(turns)}: " + ", ".join(f"{k} {v[-1]:.2f}x" for k, v in ratios.items()))
+    figures = [spread(f"speedup.{name}", values, "x") for name, values in ratios.items()]
+    named = {figure.name: figure for figure in figures}
+    main = [
+        replace(named[f"speedup.{kind}.auto"], name=f"speedup.{kind}")
+        for kind in ("toolcall", "chat")
+        if f"speedup.{kind}.auto" in named
+    ]
+    worst = min(float(figure.value or 0.0) for figure in figures)
+    real = Measured("identical.real", sum(same) / len(same), "share", n=len(same))
+    return [*main, Measured("speedup.worst_setting", worst, "x"), real, *figures]
+
+
+def _expected(text: Text, arm: str, plain: Answer) -> tuple[str, ...]:
+    if arm == "exact":
+        return (b"".join(map(text.piece, plain.tokens)).decode(errors="replace"),)
+    return ("Nothing of this is ever said, whatever the question may be. " * 20,) if arm == "wrong" else ()
+
+
+def _submission(turn: Turn, expected: tuple[str, ...] = ()) -> Submission:
+    return Submission(turn.prompt, GREEDY, turn.new, constraint=turn.constraint(), expected=expected)
+
+
+def _plain(rig: Rig, turn: Turn) -> Answer:
+    with rig.engine() as engine:
+        return ask(engine, [_submission(turn)])[0]
+
+
+def _paired(
+    rig: Rig, turn: Turn, plain: Answer, expected: tuple[str, ...], make: Callable[[], tuple[Drafter, ...]]
+) -> tuple[float, bool]:
+    """The ratio of one pair, both with their prompt already there, the slower and the faster first by turns."""
+    rates: dict[str, float] = {}
+    equal = True
+
+    def play(name: str, engine: Engine, ahead: tuple[str, ...]) -> None:
+        nonlocal equal
+        ask(engine, [Submission(turn.prompt, GREEDY, 1, speculate=False)])
+        answer = ask(engine, [_submission(turn, ahead)])[0]
+        rates[name] = answer.tokens_per_s
+        equal = equal and answer.tokens == plain.tokens
+
+    def without(_: int) -> None:
+        with rig.engine() as engine:
+            play("without", engine, ())
+
+    def with_drafts(_: int) -> None:
+        with rig.engine(*make()) as engine:
+            play("with", engine, expected)
+
+    in_turns(1, without, with_drafts)
+    return rates["with"] / rates["without"], equal
