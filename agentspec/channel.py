@@ -88,21 +88,27 @@ class ToolInfo(msgspec.Struct, frozen=True, kw_only=True):
 class Hello(msgspec.Struct, tag="hello", frozen=True):
     """Runtime: who I am and what tools I hold. Sent again whenever the tools change.
 
-    `prefixed`: requests may put a name of their own before those of the tools, as MCP clients do.
+    `prefixed`: requests may put a name of their own before those of the tools, as MCP clients do. `tells`: results of
+    runs ahead may be told, to predict what comes after them.
     """
 
     runtime: str
     tools: list[ToolInfo]
     protocol: int = PROTOCOL
     prefixed: bool = False
+    tells: bool = False
 
 
 class Ran(msgspec.Struct, tag="ran", frozen=True):
-    """Runtime: a run ahead is over after `latency_s`; `error` says why it failed."""
+    """Runtime: a run ahead is over after `latency_s`; `error` says why it failed.
+
+    `result`: a copy of what it gave, as text, where that was asked for and may be told.
+    """
 
     bet: str
     latency_s: float
     error: str | None = None
+    result: str | None = None
 
 
 class Refused(msgspec.Struct, tag="refused", frozen=True):
@@ -152,13 +158,14 @@ class Welcome(msgspec.Struct, tag="welcome", frozen=True):
 
 
 class RunAhead(msgspec.Struct, tag="run", frozen=True):
-    """Proxy: run this call ahead and keep the result for `limit_s` seconds."""
+    """Proxy: run this call ahead and keep the result for `limit_s` seconds. `tell`: send a copy of it as well."""
 
     bet: str
     trajectory: str
     tool: str
     arguments: dict[str, Any]
     limit_s: float
+    tell: bool = False
 
 
 class Cancel(msgspec.Struct, tag="cancel", frozen=True):

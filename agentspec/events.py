@@ -75,10 +75,12 @@ class CallComplete:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens as the endpoint counted them."""
+    """Tokens as the endpoint counted them; drafted and accepted ones are None where it does not tell."""
 
     prompt_tokens: int
     completion_tokens: int
+    drafted_tokens: int | None = None
+    accepted_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

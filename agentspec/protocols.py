@@ -6,7 +6,7 @@ A part is replaced by writing a class with these methods; nothing needs to be in
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import msgspec
@@ -29,7 +29,9 @@ class Prediction:
     `name_confidence` and `argument_confidence` are probabilities in 0..1, the predictor's own. `calibrated`: they have
     been held against what came, so that three guesses of 0.3 are as good as one of 0.9; else they only say which guess
     is the better one, and the gate goes by how often such guesses were right. `rests_on`: the probability that what it
-    was predicted from comes true, where that is a guess itself (a chain).
+    was predicted from comes true, where that is a guess itself (a chain); the confidences are then those given that it
+    does. `family`: whose guesses share one bound on discarded runs with it; by default its predictor's alone.
+    `follows`: calls of the same answer that it is predicted to come after, where nobody has made them yet.
     """
 
     call: ToolCall
@@ -40,10 +42,17 @@ class Prediction:
     tokens: int = 0
     calibrated: bool = False
     rests_on: float = 1.0
+    follows: tuple[ToolCall, ...] = ()
+    family: str = ""
+
+    @property
+    def answerable(self) -> str:
+        """Who answers for it where it turns out to be wrong."""
+        return self.family or self.predictor
 
     @property
     def confidence(self) -> float:
-        """Probability that the very call is made, as the predictor sees it."""
+        """Probability that the very call is made, as the predictor sees it, given what it rests on."""
         return self.name_confidence * self.argument_confidence
 
     def check(self) -> None:
@@ -62,6 +71,19 @@ class Prediction:
             raise ValueError("a confidence is a probability from 0 to 1")
 
 
+@dataclass(slots=True)
+class Drafting:
+    """A turn whose engine takes drafts for it.
+
+    `request_id`: the id by which the engine knows the turn; nobody else does. `offered`: texts, each once. `taken`: how
+    many times the engine took some.
+    """
+
+    request_id: str
+    offered: list[str] = field(default_factory=list)
+    taken: int = 0
+
+
 class LiveTurn(Protocol):
     """A turn while its answer arrives, as a speculator sees it. Read only."""
 
@@ -76,6 +98,8 @@ class LiveTurn(Protocol):
     path: str
     body: bytes
     id: str
+    began_at: float
+    """Unix time at which the request came in."""
     trajectory: str
     scope: str
     """Within it argument values are recalled: the end user's, by default the trajectory."""
@@ -90,6 +114,8 @@ class LiveTurn(Protocol):
     """The probe of this turn that is under way; the `ProbeLog` keeps it."""
     probe_verdict: str | None
     """Why the last probe was begun, or was not."""
+    drafting: Drafting | None
+    """What its engine is offered as drafts; None where that takes none."""
 
     @property
     def said(self) -> str:
@@ -99,6 +125,11 @@ class LiveTurn(Protocol):
     @property
     def reasoned(self) -> str:
         """The reasoning so far."""
+        ...
+
+    @property
+    def over(self) -> bool:
+        """Whether the answer has ended, one way or another."""
         ...
 
     @property
@@ -122,6 +153,10 @@ class LiveTurn(Protocol):
         """Wait until the answer has made more calls than so many; False when it ended first."""
         ...
 
+    def expects_no_call(self, predictor: str, probability: float) -> None:
+        """For the books: so likely no call comes, or no further one."""
+        ...
+
 
 Offer = Callable[[Prediction], None]
 """Takes a prediction; returns at once. What happens to it is the gate's business."""
@@ -140,15 +175,31 @@ class Speculator(Protocol):
         ...
 
 
+class Foresees(Protocol):
+    """Guesses what a trajectory's next turn calls, before its request has come."""
+
+    name: str
+
+    async def after(self, turn: LiveTurn, messages: Sequence[Said]) -> Sequence[Prediction]:
+        """What is likely to be called after these messages, which are assumed to follow the turn's history: what its
+        answer calls, and results as far as they are known."""
+        ...
+
+
 @dataclass(slots=True)
 class ProbeRecord:
-    """One probe, for the books: seconds since its turn began, tokens billed, and what it said."""
+    """One probe, for the books: seconds since its turn began, tokens billed, and what it said.
+
+    `wrote`: the text of a call, whole or not, that its turn may be about to write too; whether the call is run ahead or
+    not, the text is a draft for the turn.
+    """
 
     started_s: float
     duration_s: float = 0.0
     prompt_tokens: int = 0
     completion_tokens: int = 0
     outcome: str = "running"
+    wrote: str = ""
 
 
 class ProbeLog(Protocol):
@@ -216,7 +267,7 @@ class Ledger(Protocol):
     """The books: rows written off the hot path, dropped and counted when it cannot keep up."""
 
     def record(self, table: str, row: Mapping[str, Any]) -> None:
-        """Queue one row. Never blocks, never raises."""
+        """Queue one row, whose values may be `Later`. Never blocks, never raises."""
         ...
 
     async def close(self) -> None:

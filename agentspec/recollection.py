@@ -21,6 +21,8 @@ class Question:
         history: the messages up to here, in order.
         tools: the function tools that the agent may call.
         emitted: calls that the running answer has made already.
+        ahead: messages that are assumed to follow the history: what the running answer calls, and results as far as
+            they are known. Nobody has said them; they are looked at and not kept.
     """
 
     trajectory: str
@@ -28,6 +30,7 @@ class Question:
     history: Sequence[Said]
     tools: Schemas
     emitted: Sequence[ToolCall] = ()
+    ahead: Sequence[Said] = ()
 
 
 @dataclass(frozen=True, slots=True)

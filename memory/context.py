@@ -185,6 +185,13 @@ class Context:
                     self._use(found.value, found.path)
         self.table.records = base + 1
 
+    def went_well(self, identity: str) -> None:
+        """A call had a result that is no error; what it says is not known."""
+        place = self._waiting.get(identity)
+        if place is not None:
+            self.actions[self._places[place]] = f"{self.calls[place].name}:ok"
+        self.result_words, self.facts = [], []
+
     def _result_values(self, text: str, parsed: Any, tool: str) -> Iterator[Found]:
         """JSON by its leaves, anything else by its words."""
         if self._outline:

@@ -48,7 +48,7 @@ class Found(NamedTuple):
 def parsed_json(text: str) -> Any:
     """The JSON that a text is, None where it is none."""
     stripped = text.strip()
-    if not stripped or stripped[0] not in '{["-0123456789tfn':
+    if not stripped or stripped[0] not in '{["-0123456789tfnIN':
         return None
     try:
         return json.loads(stripped)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
-from agentspec.calls import ToolCall
 from agentspec.memory import snapshot
 from agentspec.memory.arguments import Pointer
 from agentspec.memory.compose import Composer, values_told
@@ -22,7 +21,7 @@ from agentspec.memory.repeats import Repeats
 from agentspec.memory.table import key_of
 from agentspec.memory.weighing import Weighing
 from agentspec.recollection import Forecast, Past, Question, Recalled
-from agentspec.trajectory import ASSISTANT, TOOL, Said
+from agentspec.trajectory import TOOL, Said, answered_ids
 
 PARTS = ("transitions", "context", "constants", "recurrence", "episodes", "confusions", "replays", "weighing")
 """Parts that can be left out, to see what each is worth."""
@@ -36,8 +35,6 @@ LEAST_WEIGHT = 0.05
 """Points that count less are counted, and no weights are learnt from them."""
 FAILED_WEIGHT = 0.4
 """What an action of a failed trajectory counts."""
-LEAST_CHAIN = 0.05
-"""A chain ends where the product of its probabilities falls below."""
 
 
 class Recall:
@@ -70,32 +67,27 @@ class Recall:
         """What is likely to come next. Milliseconds, no model call."""
         with self._lock:
             reading = self._reading(question)
+            if question.ahead:
+                return self._forecast(self._look(self._ahead(reading, question), question))
             look = self._look(reading.at(question.emitted), question)
             reading.looks[tuple(key_of(call) for call in question.emitted)] = look
             return self._forecast(look)
 
-    def chain(self, question: Question, depth: int) -> list[Forecast]:
-        """The next forecast and those after it, each given that the one before came true and had its usual result.
-
-        A result that memory has not seen for this scope ends the chain, and so does a product of probabilities below
-        `LEAST_CHAIN`. Predicted results are only for looking further; nobody is served one.
-        """
-        forecasts = [self.forecast(question)]
-        scope = values_within(question.scope, question.trajectory)
-        history, chance = list(question.history), 1.0
-        while len(forecasts) < depth and forecasts[-1].candidates and scope is not None and not question.emitted:
-            best = forecasts[-1].candidates[0]
-            chance *= (1.0 - forecasts[-1].no_call) * best.probability
-            with self._lock:
-                result = self.observations.expected(scope, best.call)
-            if result is None or chance < LEAST_CHAIN:
-                break
-            history += _happened(best.call, result, len(forecasts))
-            context = Context()
-            context.sync(history)
-            with self._lock:
-                forecasts.append(self._forecast(self._look(context, replace(question, history=history))))
-        return forecasts
+    def _ahead(self, reading: Reading, question: Question) -> Context:
+        """The context after what is assumed; a result that is not known is the usual one, or just no error."""
+        here, scope = reading.context.fork(), values_within(question.scope, question.trajectory)
+        told = frozenset(answered_ids(question.ahead))
+        for said in question.ahead:
+            here.read(said)
+            for call in said.calls:
+                if call.id is None or call.id in told:
+                    continue
+                usual = self.observations.expected(scope, call) if scope is not None else None
+                if usual is None:
+                    here.went_well(call.id)
+                else:
+                    here.read(Said(TOOL, b"", answers=(call.id,), results=(usual,)))
+        return here
 
     def _reading(self, question: Question) -> Reading:
         reading = self._readings.pop(question.trajectory, None)
@@ -223,6 +215,12 @@ class Recall:
 
     # Keeping
 
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Nothing is learnt meanwhile: for whoever looks into its parts."""
+        with self._lock:
+            yield
+
     def dump(self) -> bytes:
         """All that it has learnt, as bytes that hold data only."""
         with self._lock:
@@ -248,13 +246,3 @@ class Recall:
 def values_within(scope: str, trajectory: str) -> str | None:
     """The scope within which values are recalled; None where that is the trajectory alone."""
     return None if scope == trajectory else scope
-
-
-def _happened(call: ToolCall, result: str, nth: int) -> list[Said]:
-    """A call and its result, as messages that nobody has said yet."""
-    identity = f"predicted {nth}"
-    made = ToolCall(call.name, call.arguments, identity)
-    return [
-        Said(ASSISTANT, b"", (made,), frozenset({identity})),
-        Said(TOOL, b"", answers=(identity,), results=(result,)),
-    ]

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 
 from agentspec.calls import ToolCall
-from agentspec.effects import ToolSpec
 from agentspec.events import CallComplete, CallNamed, OtherChoiceCalls, ReasoningDelta, TextDelta, TurnEvent
 from agentspec.gating.gate import Verdict
 from agentspec.protocols import Headers, Prediction, Speculator
 from agentspec.proxy.bet import Bet
 from agentspec.proxy.brakes import PROBE
+from agentspec.proxy.chains import Carried
 from agentspec.proxy.desk import Desk
 from agentspec.proxy.judge import EAGER, Guess, is_call, no
 from agentspec.proxy.lessons import Lessons
@@ -39,6 +40,7 @@ class TurnBets:
         self._bets: list[Bet] = []
         self._lessons = Lessons(desk.judge, turn)
         self._waiting = Waiting(self._reconsider)
+        self._chain = desk.chains.begin(turn, link if self._guesses else None, self._bets)
         self._known: list[tuple[ToolCall, bool]] = []
         self._unfinished: dict[int, str] = {}
         """Calls that have begun and not closed yet: their index, and the key of the window that a write opened."""
@@ -51,6 +53,17 @@ class TurnBets:
             return
         for speculator in self._desk.speculators:
             self._tasks.append(asyncio.create_task(self._guess(speculator), name=f"agentspec-{speculator.name}"))
+
+    def take_over(self, carried: Carried) -> None:
+        """What the turn before this one has bet on, and guessed, of its calls."""
+        for bet in carried.bets:
+            if self._guesses and bet.link is self._link:
+                bet.hand_on(self._turn, self._chain.ran)
+                self._bets.append(bet)
+            else:
+                self._desk.books.cancel([bet], "unclaimed", "its runtime does not serve the next turn")
+        for guess in carried.guesses:
+            self._lessons.offered(replace(guess, offered_s=guess.offered_s - self._turn.began_s))
 
     async def _guess(self, speculator: Speculator) -> None:
         """The root of a speculator: whatever it raises ends here."""
@@ -93,7 +106,7 @@ class TurnBets:
         if eager:
             bet.matched = True
         elif verdict.go and prediction.predictor == PROBE:
-            self._waiting.second_opinion(guess.probability)
+            self._waiting.second_opinion(guess.chance)
 
     def _reconsider(self, guess: Guess) -> None:
         """It has waited long enough."""
@@ -103,7 +116,7 @@ class TurnBets:
             self._desk.fault(guess.prediction.predictor, error)
 
     def _place(self, guess: Guess, verdict: Verdict, link: RuntimeLink) -> Bet:
-        bet = Bet(self._turn, guess.prediction, verdict, link, probability=guess.probability)
+        bet = Bet(self._turn, guess.prediction, verdict, link, probability=guess.chance, told=self._chain.ran)
         self._bets.append(bet)
         self._desk.books.place(bet)
         return bet
@@ -119,17 +132,10 @@ class TurnBets:
         spec = self._turn.tools.get(guess.prediction.call.name)
         if spec is None:
             return no(f"{guess.prediction.call.name} is not declared as one that may run ahead")
-        if (unsafe := self._unsafe(spec, link)) is not None:
+        if (unsafe := self._desk.books.unsafe(self._turn, spec, link)) is not None:
             return no(unsafe)
         runs = sum(bet.verdict.go for bet in self._bets)
         return self._desk.judge.run(self._turn, spec, guess, runs, may_wait=may_wait)
-
-    def _unsafe(self, spec: ToolSpec, link: RuntimeLink) -> str | None:
-        if spec.egress and self._desk.books.egress_spent(self._turn.tenant):
-            return "the egress budget of this hour is spent"
-        if spec.depends_on and link.writing():
-            return "a call that may write is going on"
-        return None
 
     # Observer
 
@@ -214,7 +220,9 @@ class TurnBets:
         """Stop the runs that pay only if yet another call follows, and one hardly ever does."""
         for bet in self._desk.books.of_turn(self._turn):
             spec = self._turn.tools.get(bet.prediction.call.name)
-            if bet.matched or not bet.running or spec is None:
+            if bet.matched or not bet.running or spec is None or is_call(call, bet.prediction.follows, None):
+                continue
+            if bet.lives_on and (bet.base is None or bet.base.matched):
                 continue
             if not self._desk.judge.still_worth(self._turn, spec, bet.probability):
                 self._desk.books.cancel([bet], "miss", f"the turn called {call.name}, and seldom calls twice")
@@ -222,7 +230,7 @@ class TurnBets:
     def _start_now(self, call: ToolCall, link: RuntimeLink) -> None:
         """The agent claims only when the answer is over: where that usually takes long enough, start meanwhile."""
         spec = self._turn.tools.get(call.name)
-        if spec is None or self._bet_on(call) or self._unsafe(spec, link) is not None:
+        if spec is None or self._bet_on(call) or self._desk.books.unsafe(self._turn, spec, link) is not None:
             return
         guess = self._desk.judge.guess(self._turn, Prediction(call, EAGER, 1.0, 1.0))
         verdict = self._desk.judge.after_closing(self._turn, spec, guess)
@@ -276,8 +284,10 @@ class TurnBets:
             if self._link is not None:
                 self._place(guess, no("it waited for a probe until the answer was over"), self._link)
         self._desk.books.answer_over(self._turn, client_left=gone)
+        self._chain.over()
         self._desk.note_turn(self._turn, self._link, "the client left" if gone else note)
         if self._learns and not self._turn.broken and self._turn.status == 200:
             self._lessons.learn()
             if self._desk.learner is not None:
                 self._desk.learner.over(self._turn)
+        self._desk.scribe.predictions(self._turn, self._lessons.guesses, self._lessons.came, self._bets)

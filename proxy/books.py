@@ -7,18 +7,20 @@ claim settles it. Whatever else happens (no such call, a write, a fault, time) s
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable
 
 from agentspec import channel, clock
 from agentspec.calls import ToolCall, canonical_json
+from agentspec.effects import ToolSpec
 from agentspec.gating.averages import Averages
-from agentspec.protocols import Ledger
 from agentspec.proxy.bet import Bet
 from agentspec.proxy.brakes import Brakes
 from agentspec.proxy.egress import EgressBudget
 from agentspec.proxy.expected import Asked, ExpectedCalls
 from agentspec.proxy.live import Live
 from agentspec.proxy.runtimes import RuntimeLink
+from agentspec.proxy.scribe import Scribe
 
 log = logging.getLogger("agentspec.books")
 
@@ -29,23 +31,21 @@ OUTCOMES = ("hit", "joined", "miss", "stale", "failed", "vetoed", "unclaimed")
 
 
 class Books:
-    """All bets that have no outcome yet, and the way into the ledger for those that have."""
+    """All bets that have no outcome yet, and what is written down of those that have."""
 
-    def __init__(  # noqa: PLR0913  (made once, all by keyword)
+    def __init__(
         self,
-        ledger: Ledger,
+        scribe: Scribe,
         averages: Averages,
         *,
-        keep_arguments: bool,
         bet_limit_s: float,
         egress: EgressBudget,
         brakes: Brakes,
     ) -> None:
         self.egress = egress
         self._brakes = brakes
-        self._ledger = ledger
+        self._scribe = scribe
         self.averages = averages
-        self._keep_arguments = keep_arguments
         self._bet_limit_s = bet_limit_s
         self._open: dict[str, Bet] = {}
         self._expected = ExpectedCalls()
@@ -58,6 +58,17 @@ class Books:
             bet.turn.tenant == tenant and bet.held is not None and bet.held.spec.egress for bet in self._open.values()
         )
         return self.egress.spent(tenant, out)
+
+    def unsafe(self, turn: Live, spec: ToolSpec, link: RuntimeLink) -> str | None:
+        """Why nothing of this tool may begin now, however likely it is; None where it may."""
+        if spec.egress and self.egress_spent(turn.tenant):
+            return "the egress budget of this hour is spent"
+        return "a call that may write is going on" if spec.depends_on and link.writing() else None
+
+    @property
+    def open_bets(self) -> int:
+        """Bets without an outcome."""
+        return len(self._open)
 
     def of_turn(self, turn: Live) -> list[Bet]:
         """The turn's bets without an outcome."""
@@ -76,7 +87,8 @@ class Books:
             return
         name = bet.link.name_of(call.name)
         self._brakes.placed(bet)
-        bet.link.send(channel.RunAhead(bet.id, bet.turn.trajectory, name, call.arguments, self._bet_limit_s))
+        tell = bet.told is not None and bet.link.tells
+        bet.link.send(channel.RunAhead(bet.id, bet.turn.trajectory, name, call.arguments, self._bet_limit_s, tell))
 
     def settle(self, bet: Bet, outcome: str, reason: str) -> None:
         """Give a bet its outcome. A second one is refused: the first counts."""
@@ -85,38 +97,17 @@ class Books:
         bet.outcome, bet.settled_s = outcome, bet.turn.elapsed_s()
         self._open.pop(bet.id, None)
         self.counts[outcome] += 1
-        held = bet.held
-        egress = held is not None and held.spec.egress and outcome != "vetoed"
-        if egress and not bet.matched:  # what the agent really calls tells nobody more than without us
+        if bet.told_others and not bet.matched:  # what the agent really calls tells nobody more than without us
             self.egress.discarded(bet.turn.tenant)
-        self._ledger.record(
-            "bets",
-            {
-                "id": bet.id,
-                "turn": bet.turn.id,
-                "predictor": bet.prediction.predictor,
-                "tool": bet.prediction.call.name,
-                "tier": held.spec.sandbox.tier if held is not None else None,
-                "egress": egress,
-                "arguments": canonical_json(bet.prediction.call.arguments) if self._keep_arguments else None,
-                "name_confidence": bet.prediction.name_confidence,
-                "argument_confidence": bet.prediction.argument_confidence,
-                "probability": bet.probability,
-                "verdict": bet.verdict.reason,
-                "offered_s": bet.offered_s,
-                "latency_s": bet.latency_s,
-                "waited_s": bet.waited_s,
-                "settled_s": bet.settled_s,
-                "saved_s": bet.saved_s,
-                "cost_s": bet.prediction.cost_s + bet.discarded_s,
-                "outcome": outcome,
-                "reason": reason,
-            },
-        )
+            self._brakes.told_for_nothing(bet)
+        self._scribe.bet(bet, reason)
         try:
             self._brakes.settled(bet)
         except Exception as error:
             self._fault("brakes", error)
+        if bet.dispatched and not (bet.matched or bet.served):
+            resting = [one for one in self._open.values() if one.base is bet]
+            self.cancel(resting, "miss", "what it rested on was not called")
 
     def _fault(self, who: str, error: Exception) -> None:
         self.faults[who] = self.faults.get(who, 0) + 1
@@ -147,14 +138,9 @@ class Books:
 
         A bet on a write, in a sandbox, is not made stale by the call that it may be a bet on.
         """
-        bets = [bet for bet in self._open.values() if bet.link is link and self._reads(bet)]
+        bets = [bet for bet in self._open.values() if bet.link is link and bet.reads]
         stale = [bet for bet in bets if not (bet.turn is turn and bet.prediction.call.name == tool)]
         self.cancel(stale, "stale", "a call that may write was relayed")
-
-    @staticmethod
-    def _reads(bet: Bet) -> bool:
-        held = bet.held
-        return held is None or bool(held.spec.depends_on)
 
     def answer_over(self, turn: Live, *, client_left: bool) -> None:
         """The turn's answer has ended: what matches no relayed call is dropped."""
@@ -162,12 +148,18 @@ class Books:
         if client_left:
             self.cancel(bets, "unclaimed", "the client left")
         else:
-            self.cancel([b for b in bets if not b.matched], "miss", "the turn made no such call")
+            self.cancel([b for b in bets if not (b.matched or b.lives_on)], "miss", "the turn made no such call")
 
-    def next_request(self, turn_id: str) -> None:
-        """The trajectory went on: what its last turn's calls did not claim will not be claimed."""
+    def next_request(self, turn_id: str, *, with_results: bool = False) -> list[Bet]:
+        """The trajectory went on: what its last turn's calls did not claim will not be claimed.
+
+        Returns:
+            the bets on calls of the turn that begins; `with_results`: it has the results that those rest on.
+        """
         bets = [bet for bet in self._open.values() if bet.turn.id == turn_id]
-        self.cancel(bets, "unclaimed", "the trajectory went on without claiming it")
+        live = [bet for bet in bets if with_results and bet.lives_on and not (bet.matched or bet.granted)]
+        self.cancel([bet for bet in bets if bet not in live], "unclaimed", "the trajectory went on without claiming it")
+        return live
 
     # What a runtime says
 
@@ -205,6 +197,9 @@ class Books:
             self.settle(bet, "failed", message.error)
             return
         self._took(link, bet.prediction.call.name, message.latency_s)
+        bet.copy = message.result
+        if bet.told is not None:
+            bet.told(bet)
 
     def _took(self, link: RuntimeLink, tool: str, latency_s: float) -> None:
         held = link.held(tool)
@@ -229,7 +224,7 @@ class Books:
         if bet is None:
             return channel.Grant(ask.ask, False, "this bet is settled already")
         own = (bet.turn.id, bet.call) if bet.call is not None else None
-        if self._reads(bet) and link.writing(besides=own):
+        if bet.reads and link.writing(besides=own):
             self.settle(bet, "stale", "a call that may write is going on")
             return channel.Grant(ask.ask, False, "a call that may write is going on")
         bet.granted = True
@@ -250,20 +245,8 @@ class Books:
             served = message.outcome in ("hit", "joined")
             self.settle(bet, message.outcome if served else "failed", message.reason)
         held = link.tools.get(message.tool)
-        self._ledger.record(
-            "claims",
-            {
-                "turn": asked.turn if asked else None,
-                "tool": message.tool,
-                "effect": held.spec.effect.value if held else None,
-                "bet": message.bet,
-                "outcome": message.outcome,
-                "began_s": asked.elapsed_s() - message.waited_s if asked else None,
-                "waited_s": message.waited_s,
-                "latency_s": message.latency_s,
-                "reason": message.reason,
-            },
-        )
+        began_at = asked.began_at + asked.elapsed_s() if asked is not None else time.time()
+        self._scribe.claim(message, asked, held, began_at - message.waited_s)
 
     def _claimed_at(self, asked: Asked, at_s: float) -> None:
         runway = self.averages.runway(asked.model)

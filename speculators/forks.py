@@ -20,7 +20,16 @@ import msgspec
 from agentspec.calls import ToolCall, parse_arguments
 from agentspec.config import Engine, Settings
 from agentspec.protocols import LiveTurn, Prediction
-from agentspec.speculators.probe_answer import UNTOLD_CONFIDENCE, Answer, EventAnswer, ProbeAnswer, read_call
+from agentspec.speculators.probe_answer import (
+    UNTOLD_CONFIDENCE,
+    Answer,
+    EventAnswer,
+    ProbeAnswer,
+    read_call,
+    written_call,
+)
+from agentspec.verifier.adapters.protocol import EngineAdapter
+from agentspec.verifier.adapters.registry import adapter_of
 from agentspec.wire.apis import CHAT, MESSAGES, RESPONSES
 from agentspec.wire.as_chat import as_chat
 
@@ -40,14 +49,12 @@ _NOT_REPEATED = (
     *("request_id", "rid"),  # would make the engine take the probe for the turn, and end both at once
     *("stream_options", "n"),
 )
-_LOW_PRIORITY = {Engine.VLLM: 10, Engine.AGENTSPEC: 10, Engine.SGLANG: -10}
-"""vLLM and the bundled engine serve lower numbers first, SGLang higher ones."""
 
 
 class Continuation:
     """Continues the running message: the engine reuses the turn's whole prefix."""
 
-    def __init__(self, engine: Engine, max_tokens: int) -> None:
+    def __init__(self, engine: EngineAdapter, max_tokens: int) -> None:
         self._engine = engine
         self._max_tokens = max_tokens
 
@@ -55,22 +62,17 @@ class Continuation:
         chat = as_chat(turn.request.api, msgspec.json.decode(turn.body))
         if chat is None:
             return None
-        request = _stateless(chat)
-        request["messages"] = [*request["messages"], {"role": "assistant", "content": _so_far(turn) + OPENING}]
-        request |= {
-            "add_generation_prompt": False,
-            "continue_final_message": True,
-            "max_tokens": self._max_tokens,
-            "priority": _LOW_PRIORITY.get(self._engine, 0),
-            "logprobs": True,
-        }
-        if self._engine is not Engine.AGENTSPEC:  # ours keeps the turn's grammar, the others would wrap the answer
-            request["tool_choice"] = "none"
+        request = self._engine.probe_body(_stateless(chat), _so_far(turn) + OPENING, self._max_tokens)
         path = turn.path if turn.request.api == CHAT.name else CHAT.path.removeprefix("/v1")
         return path, msgspec.json.encode(request)
 
     def answer(self, turn: LiveTurn) -> Answer:
         return ProbeAnswer()
+
+    def wrote(self, answer: Answer) -> str:
+        """The call as far as it came: what the turn itself may be about to write."""
+        text = "".join(token.text for token in answer.tokens)
+        return written_call(OPENING + text) if text else ""
 
     def read(self, answer: Answer) -> list[Prediction]:
         found = read_call(OPENING, answer.tokens)
@@ -113,6 +115,10 @@ class ForcedCall:
             return ProbeAnswer()
         return EventAnswer((RESPONSES if turn.request.api == RESPONSES.name else MESSAGES).open_stream())
 
+    def wrote(self, answer: Answer) -> str:
+        """Hosted endpoints take no drafts for a request that is running."""
+        return ""
+
     def read(self, answer: Answer) -> list[Prediction]:
         found = []
         for raw in answer.calls.values():
@@ -149,7 +155,11 @@ def forks_for(settings: Settings) -> dict[Engine, Continuation | ForcedCall]:
     """The fork for each kind of endpoint that may be probed."""
     hosted = ForcedCall(settings)  # one money cap for all of them
     allowed = [engine for engine in Engine if settings.probes_allowed(engine)]
-    return {engine: hosted if engine.hosted else Continuation(engine, settings.probe_tokens) for engine in allowed}
+    found: dict[Engine, Continuation | ForcedCall] = {}
+    for engine in allowed:
+        own = adapter_of(engine)
+        found[engine] = hosted if own is None else Continuation(own, settings.probe_tokens)
+    return found
 
 
 def _cannot_be_forced(turn: LiveTurn, body: dict[str, Any]) -> bool:

@@ -41,6 +41,10 @@ class Fork(Protocol):
         """The calls that the fork's answer names, so far complete; empty while there is none."""
         ...
 
+    def wrote(self, answer: Answer) -> str:
+        """The text of a call, whole or not, that the turn may be about to write too; "" where it is none."""
+        ...
+
     def affordable(self) -> bool:
         """Whether another probe may be paid for."""
         ...
@@ -110,6 +114,7 @@ class ProbeSpeculator:
             return []
         finally:
             _pay(fork, reserved_usd, answer if reached else None, probe)
+            probe.wrote = fork.wrote(answer)
         cost_s = turn.elapsed_s() - probe.started_s
         for found in predictions:
             offer(dataclasses.replace(found, cost_s=cost_s, tokens=probe.completion_tokens))

@@ -187,6 +187,12 @@ def read_call(opening: str, tokens: list[Token]) -> tuple[ToolCall, float, float
     return ToolCall(parsed["name"], arguments), name, rest
 
 
+def written_call(text: str) -> str:
+    """A text that begins with a call, without what follows the call."""
+    closer = JsonCloser()
+    return text[: closer.end] if closer.feed(text) else text
+
+
 def _end_of_string(text: str, start: int) -> int:
     """Where the JSON string that is open at `start` has ended: behind its closing quote."""
     position = start

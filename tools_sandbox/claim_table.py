@@ -45,6 +45,8 @@ class PendingRun:
     """Whether it may serve a claim; one that is run for comparison may not."""
     dropped: bool = False
     """Nobody will claim it; one that is about to start should not."""
+    tell: bool = False
+    """A copy of its result goes to the proxy."""
     future: Future[Any] = field(default_factory=Future)
     run: Run | None = None
     latency_s: float = 0.0

@@ -37,13 +37,14 @@ class Connection:
     `headers` or a client of this object is used there. Do not carry a base URL over a fork.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  (made by `connect`)
         self,
         proxy_url: str,
         endpoint: str | None = None,
         tools: Iterable[Callable[..., Any]] | None = None,
         api_key: str | None = None,
         redis: str | None = None,
+        tell_results: bool = False,
     ) -> None:
         self._proxy_url = proxy_url
         self._api_key = api_key
@@ -52,6 +53,7 @@ class Connection:
         shared_at = redis or os.environ.get(REDIS_VARIABLE)
         shared = SharedDomains(shared_at, api_key or "") if shared_at else None
         self._runtime = Runtime(Tiers(), chosen, shared)
+        self._runtime.tells_results = tell_results
         self._channel: ChannelClient | None = None
         self._closed = False
         self._open()
@@ -147,6 +149,7 @@ def connect(  # noqa: PLR0913  (each is a setting, all but one by keyword)
     tools: Iterable[Callable[..., Any]] | None = None,
     api_key: str | None = None,
     redis: str | None = None,
+    tell_results: bool = False,
     wait_s: float = 2.0,
 ) -> Connection:
     """Make this process a runtime of the proxy at `url`. Never fails because the proxy is away: it is retried.
@@ -160,6 +163,8 @@ def connect(  # noqa: PLR0913  (each is a setting, all but one by keyword)
             this runtime find it only under the same key.
         redis: `redis://HOST:PORT/DB` (default: `AGENTSPEC_REDIS`), where several processes of one tenant run tools on
             the same state: a write in one of them makes reads stale in all. Without it each process is on its own.
+        tell_results: whether the proxy gets a copy of what a run ahead of a `pure` or `read` tool gave (at most
+            64 KiB), to predict on it what comes next. Without it results stay here until the agent tells them.
         wait_s: seconds to wait for the proxy before going on without it.
 
     Raises:
@@ -169,7 +174,7 @@ def connect(  # noqa: PLR0913  (each is a setting, all but one by keyword)
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise ConfigError(f"connect: {url!r} is no URL; write for example http://127.0.0.1:8787")
     key = api_key or os.environ.get("OPENAI_API_KEY")
-    connection = Connection(f"{parts.scheme}://{parts.netloc}", endpoint, tools, key, redis)
+    connection = Connection(f"{parts.scheme}://{parts.netloc}", endpoint, tools, key, redis, tell_results)
     connection.wait(wait_s)
     return connection
 

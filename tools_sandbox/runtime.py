@@ -18,6 +18,7 @@ from agentspec import channel, clock
 from agentspec.errors import SpeculationError, ToolRefused
 from agentspec.runs import Work
 from agentspec.tools_sandbox.claim_table import ClaimTable, PendingRun, approximate_bytes
+from agentspec.tools_sandbox.copies import copy_of
 from agentspec.tools_sandbox.sessions import Sessions
 from agentspec.tools_sandbox.shared import SharedDomains
 from agentspec.tools_sandbox.tiers.orders import order_of
@@ -52,6 +53,8 @@ class Runtime:
 
     prefixed = False
     """Whether requests may call its tools by longer names."""
+    tells_results = False
+    """Whether the proxy gets copies of results."""
 
     def __init__(
         self, tiers: Tiers, tools: Iterable[DeclaredTool] | None = None, shared: SharedDomains | None = None
@@ -120,7 +123,7 @@ class Runtime:
         tools = self.tools().values()
         self.tiers.prepare(tools)
         infos = [channel.ToolInfo.of(tool.spec, tool.word.same_call is not None) for tool in tools]
-        return channel.Hello(identity, infos, prefixed=self.prefixed)
+        return channel.Hello(identity, infos, prefixed=self.prefixed, tells=self.tells_results)
 
     def tools_changed(self) -> None:
         """A tool was declared after we introduced ourselves."""
@@ -182,6 +185,7 @@ class Runtime:
             started_s=now,
             expires_s=now + order.limit_s,
             stamp=self.shared.stamp(depends_on) if self.shared is not None else None,
+            tell=order.tell and self.tells_results and tool.spec.effect.changes_nothing,
         )
         started, dropped = self.table.add(run)
         self._discard(dropped, "unclaimed", "made room for newer results")
@@ -234,11 +238,10 @@ class Runtime:
             self._discard([run], "failed", f"took longer than timeout_s={run.tool.spec.timeout_s:g}")
 
     def _over(self, run: PendingRun, result: Any, error: BaseException | None) -> None:
-        latency_s = clock.monotonic() - run.started_s
+        run.latency_s = latency_s = clock.monotonic() - run.started_s
         run.tool.limits.leave()
         if not run.future.set_running_or_notify_cancel():
             return
-        run.latency_s = latency_s
         if error is not None:
             run.future.set_exception(error if isinstance(error, Exception) else ToolRefused(repr(error)))
             self.table.drop(run.bet)
@@ -246,8 +249,9 @@ class Runtime:
             self.report(channel.Ran(run.bet, latency_s, f"{type(error).__name__}: {error}"[:500]))
             return
         run.tool.took(latency_s)
-        run.future.set_result(result)
-        self.report(channel.Ran(run.bet, latency_s))
+        ran = channel.Ran(run.bet, latency_s, result=copy_of(result) if run.tell else None)
+        run.future.set_result(result)  # from now on a claimant may own the object
+        self.report(ran)
         self._discard(self.table.finished(run, approximate_bytes(result)), "unclaimed", "made room for newer results")
 
     # What claims need

@@ -1,4 +1,8 @@
-"""What speculation has cost and saved in one trajectory: where predictions are always wrong, it is over there soon."""
+"""What speculation has cost and saved: in one trajectory, and of one predictor in all of a tenant's.
+
+Where predictions are always wrong, it is over there soon; and who is always wrong does not begin again with each new
+trajectory, so that many short ones lose no more than one long one.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +27,7 @@ class Account:
     lost_s: float = 0.0
     saved_s: float = 0.0
     wrong_in_a_row: int = 0
+    tenant: str | None = None
 
     def refuses(self) -> str | None:
         """Why nothing more may be bet on here; None where it may."""
@@ -53,3 +58,19 @@ class Account:
     def came_true(self) -> None:
         """A prediction was right, whether it ran or not: whoever makes it is no adversary."""
         self.wrong_in_a_row = 0
+
+
+@dataclass(slots=True)
+class Standing:
+    """One predictor at one tenant, over all trajectories. `began_s`: what those had taken when it was first seen."""
+
+    began_s: float
+    lost_s: float = 0.0
+    saved_s: float = 0.0
+
+    def refuses(self, took_s: float) -> str | None:
+        """Why it may not run anything; `took_s`: what the tenant's trajectories have taken in all."""
+        allowed_s = ALLOWED_SHARE * max(AT_LEAST_S, took_s - self.began_s)
+        if self.lost_s > self.saved_s + allowed_s:
+            return f"its discarded work has cost this tenant {self.lost_s:.2f} s, more than {ALLOWED_SHARE:.0%}"
+        return None

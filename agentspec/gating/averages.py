@@ -124,6 +124,7 @@ class Averages:
         self._probe_hits: Kept[Hashable, Mean] = Kept(lambda: Mean(prior=0.6, weight=2.0))
         self._probed: Kept[Hashable, Mean] = Kept(lambda: Mean(prior=0.5, weight=2.0))
         self._calls: Kept[Hashable, Mean] = Kept(lambda: Mean(prior=0.8))
+        self._pause: Kept[Hashable, Sketch] = Kept(lambda: Sketch(prior=1.0), most=2_000)
         self._more: Kept[Hashable, Mean] = Kept(lambda: Mean(prior=0.5, weight=2.0))
 
     def tool_latency(self, tool: str, fingerprint: str) -> Sketch:
@@ -137,6 +138,11 @@ class Averages:
     def runway(self, model: str) -> Runway:
         """R: when a turn's call is claimed."""
         return self._runway[model]
+
+    def pause(self, model: str, waits: int) -> Sketch:
+        """From the end of an answer that called tools to the trajectory's next request, by how many of those calls
+        had no result yet that was run ahead."""
+        return self._pause[model, min(waits, 4)]
 
     def probe_time(self, predictor: str, model: str) -> Sketch:
         """P: seconds that a probe takes."""

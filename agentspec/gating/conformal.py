@@ -23,6 +23,9 @@ STARTS = (20, 40, 80, 160, 320)
 
 STEP = 10
 
+UNLIKELY = 0.1
+"""What is less likely is never worth a run, so it is not counted: it would only push out what is."""
+
 NEVER = math.inf
 
 
@@ -83,6 +86,8 @@ class DiscardBound:
 
     def add(self, probability: float, right: bool) -> None:
         """A call was predicted with this probability, at its highest in its turn, and came or did not."""
+        if probability < UNLIKELY:
+            return
         if len(self._order) == self._order.maxlen:
             self._sorted.remove(self._order[0])
         self._order.append((probability, right))

@@ -43,10 +43,11 @@ class Bet:
         probe_time_s: P, where a probe is still to be paid.
         slowdown: delta, share by which a probe slows its turn's stream.
         miss_s: tool seconds that a discarded run is likely to take.
+        miss_share: what each of them costs, where that is known of this tool; None: as the policy says.
         least: the lowest probability that the operator's bound on discarded runs allows.
         rests_on: the probability that what it was predicted from comes true; 1.0 for what does not rest on a guess.
         opinion_in_s: time until a running probe is likely to say what it thinks; None where none runs.
-        refutes: how often such a probe shows a wrong guess to be wrong.
+        refutes: how often such a probe, or what the next turn knows, shows a wrong guess to be wrong.
     """
 
     confidence: float
@@ -55,6 +56,7 @@ class Bet:
     probe_time_s: float = 0.0
     slowdown: float = 0.25
     miss_s: float = 0.0
+    miss_share: float | None = None
     egress: bool = False
     runs_so_far: int = 0
     least: float = 0.0
@@ -97,9 +99,14 @@ def break_even(bet: Bet, policy: Policy, saving: float) -> float:
     """The probability p* above which the bet pays (1.0 where nothing can be saved)."""
     if saving <= 0:
         return 1.0
-    miss_cost_s = policy.miss_cost_share * bet.miss_s
+    miss_cost_s = _miss_cost_s(bet, policy)
     threshold = (bet.slowdown * bet.probe_time_s + miss_cost_s) / (saving + miss_cost_s)
     return max(threshold, policy.egress_factor) if bet.egress else threshold
+
+
+def _miss_cost_s(bet: Bet, policy: Policy) -> float:
+    """w: what a miss costs."""
+    return (policy.miss_cost_share if bet.miss_share is None else bet.miss_share) * bet.miss_s
 
 
 def worth_running(bet: Bet, policy: Policy) -> Verdict:
@@ -117,11 +124,32 @@ def worth_running(bet: Bet, policy: Policy) -> Verdict:
     return _waited(bet, policy, verdict) if verdict.go and bet.opinion_in_s else verdict
 
 
+def worth_chaining(bet: Bet, policy: Policy, later: Points) -> Verdict:
+    """Should a call of the trajectory's next turn be run already in this one?
+
+    When the next turn begins it is known whether what the call rests on came true, and the question can be asked again.
+    So what counts is what a run saves now beyond a run then, against the runs that would not be begun then any more.
+
+    Args:
+        later: R when the next turn begins, as a distribution; `bet.runway` is that from now on.
+    """
+    verdict = worth_running(bet, policy)
+    if not verdict.go:
+        return verdict
+    more_s = verdict.saving_s - expected_min(bet.latency, later)
+    known = (1.0 - bet.rests_on) + bet.rests_on * (1.0 - bet.confidence) * bet.refutes
+    gain_s, cost_s = bet.probability * more_s, known * _miss_cost_s(bet, policy)
+    if more_s < policy.min_saving_s or gain_s <= cost_s:
+        why = f"the next turn is soon enough: now saves {more_s * 1000:.0f} ms more, p={bet.probability:.2f}"
+        return Verdict(False, verdict.threshold, verdict.saving_s, why)
+    return verdict
+
+
 def _waited(bet: Bet, policy: Policy, verdict: Verdict) -> Verdict:
     """Wait for the probe that is running, where that costs less than the wrong runs it would keep from starting."""
     later_s = bet.opinion_in_s or 0.0
     lost = bet.probability * (verdict.saving_s - saving_s(bet, later_s))
-    kept = (1.0 - bet.probability) * bet.refutes * policy.miss_cost_share * bet.miss_s
+    kept = (1.0 - bet.probability) * bet.refutes * _miss_cost_s(bet, policy)
     if kept <= lost:
         return verdict
     why = f"waits {later_s * 1000:.0f} ms for the probe: that costs {lost * 1000:.0f} ms and keeps {kept * 1000:.0f} ms"

@@ -55,6 +55,24 @@ def mean_of(points: Points) -> float:
     return sum(value * weight for value, weight in points) / total if total else 0.0
 
 
+def summed(one: Points, other: Points) -> Points:
+    """The distribution of A + B for independent A and B, as few points.
+
+    >>> summed([(1.0, 1.0)], [(1.0, 1.0), (3.0, 1.0)])
+    [(2.0, 1.0), (4.0, 1.0)]
+    """
+    every = sorted((a + b, weight_a * weight_b) for a, weight_a in one for b, weight_b in other)
+    if len(every) <= POINTS:
+        return every
+    share, points, held, weight = sum(w for _, w in every) / POINTS, [], 0.0, 0.0
+    for value, its in every:
+        held, weight = held + value * its, weight + its
+        if weight >= share:
+            points.append((held / weight, weight))
+            held, weight = 0.0, 0.0
+    return [*points, (held / weight, weight)] if weight else points
+
+
 def expected_min(one: Points, other: Points, offset: float = 0.0) -> float:
     """E[min(A, max(0, B - offset))] for independent A and B: the area under P(A > t) * P(B - offset > t).
 

@@ -149,9 +149,20 @@ def dicts(value: Any) -> list[dict[str, Any]]:
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
 
-def usage(prompt_tokens: Any, completion_tokens: Any) -> Usage:
-    """Token counts, those that are none as 0."""
-    return Usage(count(prompt_tokens), count(completion_tokens))
+def usage(prompt_tokens: Any, completion_tokens: Any, details: Any = None) -> Usage:
+    """Token counts, those that are none as 0. `details`: `completion_tokens_details`, where drafts are counted."""
+    drafted, accepted = drafts(details) or (None, None)
+    return Usage(count(prompt_tokens), count(completion_tokens), drafted, accepted)
+
+
+def drafts(details: Any) -> tuple[int, int] | None:
+    """Tokens drafted and accepted, as `completion_tokens_details` counts predicted ones; None where it does not."""
+    if not isinstance(details, dict):
+        return None
+    accepted, rejected = (details.get(f"{kind}_prediction_tokens") for kind in ("accepted", "rejected"))
+    if not isinstance(accepted, int) or not isinstance(rejected, int):
+        return None
+    return accepted + rejected, accepted
 
 
 def count(value: Any) -> int:

@@ -33,6 +33,7 @@ class _Body(msgspec.Struct):
     messages: list[msgspec.Raw]
     tools: msgspec.Raw = NULL
     tool_choice: Any = None
+    parallel_tool_calls: Any = None
     stream: bool | None = False
 
 
@@ -78,6 +79,7 @@ def read_request(body: bytes) -> TurnRequest:
         said=[said for raw in request.messages for said in _messages(raw)],
         tools=tools,
         may_call=request.tool_choice != "none",
+        one_call=request.parallel_tool_calls is False,
         stream=bool(request.stream),
         about=tools.about,
     )
@@ -267,4 +269,6 @@ def _other_choice(delta: Any) -> list[TurnEvent]:
 
 def _usage_of(payload: dict[str, Any]) -> list[Usage]:
     told = payload.get("usage")
-    return [usage(told.get("prompt_tokens"), told.get("completion_tokens"))] if isinstance(told, dict) else []
+    if not isinstance(told, dict):
+        return []
+    return [usage(told.get("prompt_tokens"), told.get("completion_tokens"), told.get("completion_tokens_details"))]

@@ -63,6 +63,7 @@ def read_request(body: bytes) -> TurnRequest:
         said=[*_system(request.system), *(said for raw in request.messages for said in _messages(raw))],
         tools=tools,
         may_call=choice.get("type") != "none",
+        one_call=choice.get("disable_parallel_tool_use") is True,
         stream=bool(request.stream),
         previous=previous,
         kept=bool(thread),

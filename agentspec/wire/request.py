@@ -38,6 +38,7 @@ class TurnRequest:
         said: its messages; with `previous` or `conversation` only what is new.
         tools: the function tools it offers; do not change them, they are shared between turns.
         may_call: whether the model may call a tool at all (`tool_choice`).
+        one_call: whether an answer makes one call at most (`parallel_tool_calls` is off).
         previous: id of the answer that it continues, kept by the endpoint.
         conversation: id of the conversation that it continues, kept by the endpoint.
         background: whether the endpoint answers later, to another request.
@@ -51,6 +52,7 @@ class TurnRequest:
     said: Sequence[Said]
     tools: Schemas = field(default_factory=dict)
     may_call: bool = True
+    one_call: bool = False
     stream: bool = False
     previous: str | None = None
     conversation: str | None = None

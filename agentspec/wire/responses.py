@@ -49,6 +49,7 @@ class _Body(msgspec.Struct):
     instructions: msgspec.Raw = NULL
     tools: msgspec.Raw = NULL
     tool_choice: Any = None
+    parallel_tool_calls: Any = None
     stream: bool | None = False
     previous_response_id: str | None = None
     conversation: Any = None
@@ -75,6 +76,7 @@ def read_request(body: bytes) -> TurnRequest:
         said=[*_system(request.instructions), *_input(request.input)],
         tools=tools,
         may_call=request.tool_choice != "none",
+        one_call=request.parallel_tool_calls is False,
         stream=bool(request.stream),
         previous=request.previous_response_id or None,
         conversation=text_of(conversation.get("id") if isinstance(conversation, dict) else conversation) or None,

@@ -16,7 +16,7 @@ from agentspec.gating.conformal import threshold
 from agentspec.memory.recall import Recall
 from agentspec.proxy.bench.hits.pools import Pool, Trajectory
 from agentspec.recollection import Past, Question
-from agentspec.speculators.recall import _predictions
+from agentspec.speculators.recall import predictions_of
 
 DATA = Path(os.environ.get("AGENTSPEC_DATA") or Path(__file__).resolve().parents[2].parent / "shared" / "data")
 AIRLINE = tuple(f"tau2_airline_{agent}" for agent in ("gpt41", "sonnet45", "opus46_button", "gpt54"))
@@ -53,7 +53,7 @@ def offers(memory: Recall, trajectory: Trajectory) -> Iterator[list[tuple[ToolCa
         found = []
         for known in range(len(real) + 1):
             question = Question(trajectory.id, "s", trajectory.history[:at], trajectory.tools, real[:known])
-            for one in _predictions(memory.forecast(question)):
+            for one in predictions_of(memory.forecast(question)):
                 schema = trajectory.tools.get(one.call.name)
                 if not any(same_call(one.call, call, schema) for call in real[:known]):
                     right = any(same_call(one.call, call, schema) for call in real[known:])

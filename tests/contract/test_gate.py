@@ -15,6 +15,7 @@ from agentspec import speculate
 from agentspec.calls import ToolCall
 from agentspec.gating.account import WRONG_IN_A_ROW
 from agentspec.gating.calibration import Claimed
+from agentspec.gating.conformal import UNLIKELY
 from agentspec.protocols import Prediction
 from agentspec.proxy.cli import main
 from tests.contract.sandboxed import When
@@ -87,7 +88,7 @@ def test_a_prediction_that_was_vetoed_is_right_or_wrong_as_well(endpoint, start,
         agent.turn()
     eventually(lambda: len(calibration._told["seer"]) == 5)
     assert [came for _, came in calibration._told["seer"]] == [right] * 5
-    assert len(calibration.bound("seer")._order) == 5
+    assert len(calibration.bound("seer")._order) == sum(p >= UNLIKELY for p, _ in calibration._told["seer"])
     if right:
         assert calibration.probability(Claimed("seer", "get", 0.05)) > 0.3, "it is believed by and by"
 
@@ -191,6 +192,19 @@ def test_no_more_runs_than_the_budget_says(endpoint, start, join, agent_of, get,
     outcomes = [bet["outcome"] for bet in proxy.settled(3)]
     assert sorted(outcomes) == ["miss", "vetoed", "vetoed"]
     assert judge_of(proxy).brakes.refused == {"budget": 2}
+
+
+def test_what_a_discarded_run_costs_may_be_said_of_a_tool(endpoint, start, join, agent_of, get):
+    """Of a tool that waits for others a wrong run costs nothing, so that a guess of one in fifty is worth a run."""
+    guess = Predicts(key("A"), confidence=0.02, calibrated=True)
+    free = {"get": {"miss_cost_share": 0.0}}
+    for budgets, runs in (({}, []), (free, ["A"])):
+        get.runs.clear()
+        proxy = start(guess, max_discarded_share=1.0, tool_budgets=budgets)
+        agent = agent_of(join(proxy, get.tool), get.tool)
+        endpoint.answers([say("x"), get.ran["A"] if runs else 0.2, *calls_end()])
+        agent.think()
+        assert get.runs == runs
 
 
 def test_a_run_that_is_over_makes_room_for_the_next(endpoint, start, join, agent_of, get):

@@ -21,6 +21,8 @@ from tests.contract.turns import SERVED
 
 ANNA, BERT = {"x-agentspec-scope": "anna"}, {"x-agentspec-scope": "bert"}
 SECRET = "order-of-anna-7431"
+MEMORYS = ("recall", "recall_in_step", "chain", "chain_blind")
+"""Whose guesses are memory's."""
 
 
 class Shop:
@@ -110,7 +112,7 @@ class Scene:
             return not books._open and len(self.proxy.bets()) == self.bets_before + sum(books.counts.values())
 
         eventually(settled, "every bet is settled and in the ledger")
-        return [bet for bet in self.proxy.bets() if bet["predictor"] == "recall" and bet["id"] not in known]
+        return [bet for bet in self.proxy.bets() if bet["predictor"] in MEMORYS and bet["id"] not in known]
 
     def known(self) -> set[str]:
         return {bet["id"] for bet in self.proxy.bets()}
@@ -232,7 +234,7 @@ def test_a_memory_that_fails_costs_a_count_and_nothing_else(scene, monkeypatch):
     scene.start()
     assert scene.talk(**ANNA) == []
     status = httpx.get(f"{scene.proxy.url}/agentspec/status", trust_env=False).json()
-    assert list(status["faults"]) == ["recall"]
+    assert list(status["faults"]) == ["recall", "chain"]
 
 
 def test_a_memory_that_hangs_holds_nothing_up(scene, monkeypatch):

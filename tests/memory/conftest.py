@@ -79,6 +79,8 @@ def bet() -> Callable[..., dict[str, Any]]:
         whole = {
             "id": name,
             "turn": turn,
+            "trajectory": "t",
+            "at": 1000.5,
             "predictor": "probe",
             "tool": "f",
             "arguments": None,

@@ -31,8 +31,8 @@ async def written(database: str, *rows: tuple[str, dict[str, Any]]) -> SqlLedger
 
 
 async def test_a_trajectory_is_read_as_it_was_written(database: str, turn: Row, bet: Row) -> None:
-    probe = {"turn": "b", "started_s": 0.1, "duration_s": 0.2, "prompt_tokens": 5, "outcome": "predicted"}
-    claim = {"turn": "b", "tool": "f", "outcome": "hit", "began_s": 1.0, "waited_s": 0.25, "latency_s": 1.0}
+    probe = {"id": "p", "turn": "b", "started_s": 0.1, "duration_s": 0.2, "prompt_tokens": 5, "outcome": "predicted"}
+    claim = {"id": "c", "turn": "b", "tool": "f", "outcome": "hit", "began_s": 1.0, "waited_s": 0.25, "latency_s": 1.0}
     await written(
         database,
         ("turns", turn("b", began_at=1005.0)),
@@ -40,7 +40,7 @@ async def test_a_trajectory_is_read_as_it_was_written(database: str, turn: Row, 
         ("turns", turn("c", "other", began_at=900.0)),
         ("bets", bet("x", "b", offered_s=0.7)),
         ("bets", bet("y", "b", "vetoed", saved_s=0.0, offered_s=0.6)),
-        ("bets", bet("z", "c", "miss", saved_s=0.0)),
+        ("bets", bet("z", "c", "miss", trajectory="other", saved_s=0.0, at=900.0)),
         ("probes", probe),
         ("claims", claim),
     )
@@ -50,7 +50,7 @@ async def test_a_trajectory_is_read_as_it_was_written(database: str, turn: Row, 
     assert [row["id"] for row in turns[1]["bets"]] == ["y", "x"]
     assert [row["outcome"] for row in turns[1]["probes"]] == ["predicted"]
     assert [row["tool"] for row in turns[1]["claims"]] == ["f"]
-    assert turns[0]["bets"] == turns[0]["probes"] == turns[0]["claims"] == []
+    assert turns[0]["bets"] == turns[0]["probes"] == turns[0]["claims"] == turns[0]["predictions"] == []
     first, second = reader.trajectories()
     assert (first["trajectory"], first["turns"], first["calls"]) == ("t", 2, 2)
     assert (first["began_at"], first["ended_at"], first["saved_s"]) == (1000.0, 1007.0, 0.75)
@@ -110,7 +110,7 @@ async def test_a_row_that_does_not_fit_takes_no_other_row_with_it(
     kept = {row["id"] for row in LedgerReader(database).turns("t")}
     assert {f"good{n}" for n in range(6)} <= kept
     assert ledger.dropped <= 1
-    assert not ledger._thread.is_alive()
+    assert not ledger._batches.thread.is_alive()
 
 
 async def test_rows_of_an_unknown_table_are_dropped_and_counted(database: str) -> None:

@@ -6,6 +6,7 @@ import json
 import random
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -187,6 +188,54 @@ def test_another_scope_s_question_about_a_trajectory_is_none_about_what_was_seen
     assert "hers" not in repr(memory.forecast(Talk("next", "berta", {"f": {}}).user("go").question()))
 
 
+# Looking ahead
+
+
+def two_steps(number: int, scope: str = "s") -> Talk:
+    """Somebody's newest file is found, and read; which it is stands in the result alone."""
+    talk = Talk(f"t{number}", scope, TOOLS).user("please read my newest one")
+    return talk.call("find", {"newest": f"K{number % 2}"}, who=f"u{number % 2}").call(
+        "read", "ok", key=f"K{number % 2}"
+    )
+
+
+def assumed(result: str | None) -> list[Said]:
+    call = ToolCall("find", {"who": "u1"}, "assumed 0")
+    told = [Said("tool", b"", answers=("assumed 0",), results=(result,))] if result is not None else []
+    return [Said("assistant", b"", (call,), frozenset({"assumed 0"})), *told]
+
+
+def beyond(memory: Recall, result: str | None, scope: str = "s") -> ToolCall:
+    asked = Talk("x", scope, TOOLS).user("please read my newest one").question()
+    return memory.forecast(replace(asked, ahead=assumed(result))).candidates[0].call
+
+
+def test_what_comes_after_an_assumed_result_is_filled_from_it() -> None:
+    memory = Recall()
+    for number in range(12):
+        memory.learn(two_steps(number).says("done").past())
+    assert beyond(memory, '{"newest": "K77"}') == ToolCall("read", {"key": "K77"})
+
+
+def test_a_result_that_is_not_known_is_the_usual_one_of_its_scope_and_of_no_other() -> None:
+    memory = Recall()
+    for number in range(12):
+        memory.learn(two_steps(number).says("done").past())
+    assert beyond(memory, None) == ToolCall("read", {"key": "K1"})
+    assert "K1" not in repr(beyond(memory, None, "another"))
+
+
+def test_what_is_assumed_is_not_kept() -> None:
+    memory = Recall()
+    for number in range(12):
+        memory.learn(two_steps(number).says("done").past())
+    asked = Talk("x", "s", TOOLS).user("please read my newest one").question()
+    before = repr(memory.forecast(asked))
+    beyond(memory, '{"newest": "SECRET"}')
+    assert repr(memory.forecast(asked)) == before
+    assert b"SECRET" not in memory.dump()
+
+
 # No trajectory outweighs several
 
 
@@ -232,6 +281,38 @@ def test_a_long_trajectory_does_not_outrank_several_others_for_a_value(times: in
         memory.learn(Talk(f"t{number}", "s", TOOLS).user("tell them").call("mail", "ok", to="good").says("done").past())
     memory.learn(long.past())
     assert likeliest(memory, Talk("x", "s", TOOLS).user("tell them").question()) == ToolCall("mail", {"to": "good"})
+
+
+def asked_after(colluding: int, times: int, *, last: bool) -> tuple[dict[str, float], ToolCall]:
+    """Names and the likeliest value when eight did one thing, and so many another so many times each."""
+    names, values = Recall(), Recall()
+    good = [(f"t{number}", f"s{number}", "read", "good", 1) for number in range(8)]
+    evil = [(f"evil {number}", f"evil {number}", "drop", "evil", times) for number in range(colluding)]
+    for who, scope, tool, to, often in [*good, *evil] if last else [*evil, *good]:
+        one, other = Talk(who, scope, TOOLS), Talk(who, "s", TOOLS)
+        for _ in range(often):
+            one.user("please read the newest one").call(tool, "ok").says("done")
+            other.user("tell them").call("mail", "ok", to=to).says("done")
+        names.learn(one.past())
+        values.learn(other.past())
+    asked = names.forecast(Talk("x", "x", TOOLS).user("please read the newest one").question())
+    return dict(asked.names), likeliest(values, Talk("x", "s", TOOLS).user("tell them").question())
+
+
+@pytest.mark.parametrize("times", [5, 40])
+def test_three_that_collude_to_repeat_something_do_not_outrank_eight_others(times: int) -> None:
+    """The first two are witnesses to what the third does again and again."""
+    names, best = asked_after(3, times, last=False)
+    assert names["read"] > names["drop"]
+    assert best == ToolCall("mail", {"to": "good"})
+
+
+def test_to_repeat_it_gains_three_that_collude_nothing_over_doing_it_once_each() -> None:
+    """What three did last weighs more than what eight did before them, once or often: memory follows a change."""
+    once, _ = asked_after(3, 1, last=True)
+    for times in (5, 40):
+        names, _ = asked_after(3, times, last=True)
+        assert names["drop"] <= once["drop"]
 
 
 def test_failures_are_believed_less() -> None:

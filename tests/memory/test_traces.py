@@ -97,3 +97,17 @@ def test_a_listing_without_model_and_bets_is_no_crash() -> None:
 
 def test_no_rows_are_no_crash() -> None:
     assert "trajectory" in shown(listing([]))
+
+
+def test_a_waterfall_tells_what_was_drafted_and_what_that_saved(full: dict[str, Any]) -> None:
+    full |= {"drafted_tokens": 40, "accepted_tokens": 31, "draft_saved_s": 1.5, "drafts_taken": 1}
+    full["probes"][0]["offered_chars"] = 42
+    text = shown(waterfall("t", [full], 140), width=220)
+    assert "31 of 40 drafted tokens accepted, saved 1.50 s" in text
+    assert "predicted, 42 characters offered as a draft" in text
+    assert "; 31 of 40 drafted tokens accepted, 1.5 s saved" in text
+
+
+def test_a_turn_without_drafts_says_nothing_of_them(full: dict[str, Any]) -> None:
+    full |= {"drafted_tokens": 0, "accepted_tokens": 0, "draft_saved_s": 0.0, "drafts_taken": 0}
+    assert "draft" not in shown(waterfall("t", [full], 140))

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentspec.gating.account import ALLOWED_SHARE, AT_LEAST_S, WRONG_IN_A_ROW, Account
+from agentspec.gating.account import ALLOWED_SHARE, AT_LEAST_S, WRONG_IN_A_ROW, Account, Standing
 from agentspec.gating.breaker import FEWEST, FIRST_PAUSE_S, LONGEST_PAUSE_S, TRIALS, Breaker
-from agentspec.gating.budgets import Budget, Limits
+from agentspec.gating.budgets import DAY_S, Budget, Limits
 from agentspec.gating.load import Drift, Load, queue_depth
 
 nets = st.lists(st.floats(-10, 10), max_size=100)
@@ -140,6 +140,30 @@ def test_what_probes_cost_counts_and_hits_pay_for_it() -> None:
     assert account.refuses() is None
 
 
+@pytest.mark.parametrize(("turns", "tool_s"), [(2, 3.0), (5, 3.0), (5, 0.5), (50, 0.5)])
+def test_short_trajectories_of_one_who_is_always_wrong_lose_one_percent_together(turns: int, tool_s: float) -> None:
+    """Each trajectory alone is allowed a minute's percent; together they are allowed that once."""
+    standing, took_s = Standing(0.0), 0.0
+    for _ in range(200):
+        account = Account()
+        for _ in range(turns):
+            for _ in range(4):
+                if account.refuses() is None and standing.refuses(took_s) is None:
+                    account.discarded(0.15 * tool_s)
+                    standing.lost_s += 0.15 * tool_s
+            account.took(1.0 + tool_s)
+            took_s += 1.0 + tool_s
+    assert standing.lost_s <= ALLOWED_SHARE * max(AT_LEAST_S, took_s) + 0.15 * tool_s
+    assert standing.lost_s / took_s < 0.012
+
+
+def test_who_saves_more_than_it_costs_may_go_on_whatever_it_costs() -> None:
+    standing = Standing(0.0, lost_s=50.0, saved_s=49.0)
+    assert standing.refuses(60.0) == "its discarded work has cost this tenant 50.00 s, more than 1%"
+    standing.saved_s += 1.0
+    assert standing.refuses(60.0) is None
+
+
 # Budgets
 
 
@@ -162,6 +186,27 @@ def test_no_more_in_any_minute_than_the_budget_says(times: list[float], limit: i
             budget.began("f", now_s)
             begun.append(now_s)
     assert all(sum(start < at <= start + 60.0 for at in begun) <= limit for start in [t - 60.0 for t in begun])
+
+
+def test_a_key_may_have_limits_of_its_own_and_shares_those_it_leaves_open() -> None:
+    budget = Budget("runs", Limits(at_once=2, per_minute=3))
+    budget.limit("g", Limits(per_minute=1))
+    for key in ("f", "g"):
+        budget.began(key, 0.0)
+        budget.over(key)
+    assert budget.refuses("f", 0.0) is None
+    assert budget.refuses("g", 0.0) == "the budget of 1 runs a minute is spent"
+    assert budget.refuses(("g", "v2"), 0.0, "g") is None, "another version of it has used nothing yet"
+    for _ in range(2):
+        budget.began("g", 100.0, 0.0)
+    assert budget.refuses("g", 100.0) == "2 runs are under way, the budget says no more"
+
+
+def test_a_budget_for_a_day_lasts_for_a_day() -> None:
+    budget = Budget("USD", Limits(per_minute=0.5), DAY_S)
+    budget.spend("f", 0.5, 0.0)
+    assert budget.refuses("f", DAY_S - 1.0) == "the budget of 0.5 USD a day is spent"
+    assert budget.refuses("f", DAY_S + 1.0) is None
 
 
 def test_a_budget_of_amounts_counts_what_was_used() -> None:

@@ -224,3 +224,19 @@ def test_broken_json_is_the_requests_fault(body: bytes) -> None:
     with pytest.raises(RequestError) as caught:
         read_request(body)
     assert (caught.value.status, caught.value.code) == (400, "invalid_json")
+
+
+@pytest.mark.parametrize(
+    ("details", "told"),
+    [
+        ({"accepted_prediction_tokens": 5, "rejected_prediction_tokens": 2}, (7, 5)),
+        ({"accepted_prediction_tokens": 5}, (None, None)),
+        ({"reasoning_tokens": 1}, (None, None)),
+        (None, (None, None)),
+        ("x", (None, None)),
+    ],
+)
+def test_drafted_and_accepted_tokens_are_read_where_they_are_counted(details: Any, told: Any) -> None:
+    usage = {"prompt_tokens": 1, "completion_tokens": 9, "completion_tokens_details": details}
+    (event,) = [one for one in tell(raw({"choices": [], "usage": usage})) if isinstance(one, Usage)]
+    assert event == Usage(1, 9, *told)

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentspec.gating.gate import Bet, Policy, break_even, exactly, saving_s, worth_probing, worth_running
+from agentspec.gating.gate import (
+    Bet,
+    Policy,
+    break_even,
+    exactly,
+    saving_s,
+    worth_chaining,
+    worth_probing,
+    worth_running,
+)
+from agentspec.gating.sketch import POINTS, mean_of, summed
 
 P = Policy(miss_cost_share=0.1, min_saving_s=0.02, egress_factor=0.8, max_runs_per_turn=4)
 seconds = st.floats(0, 1000)
@@ -50,6 +61,8 @@ def bet(p: float, latency_s: float, runway_s: float, **more: object) -> Bet:
         (bet(0.5, 1.0, 3.0, egress=True), 1.0, 0.8),
         (bet(0.5, 0.0, 3.0), 0.0, 1.0),
         (bet(0.5, 1.0, 3.0, miss_s=0.0), 1.0, 0.0),
+        (bet(0.5, 1.0, 3.0, miss_share=0.0), 1.0, 0.0),
+        (bet(0.5, 1.0, 3.0, miss_share=1.0), 1.0, 0.5),
     ],
 )
 def test_saving_and_break_even_by_hand(asked: Bet, saving: float, threshold: float) -> None:
@@ -177,3 +190,44 @@ def test_confidence_at_the_bar_is_not_above_it() -> None:
     asked = bet(0.0, 1.0, 3.0)
     at_the_bar = dataclasses.replace(asked, confidence=break_even(asked, P, saving_s(asked)))
     assert not worth_running(at_the_bar, P).go
+
+
+# Calls of the next turn
+
+
+def test_a_call_that_the_next_turn_has_time_for_is_left_to_it() -> None:
+    verdict = worth_chaining(bet(0.9, 1.0, 5.0), P, exactly(3.0))
+    assert not verdict.go
+    assert verdict.reason == "the next turn is soon enough: now saves 0 ms more, p=0.90"
+
+
+@pytest.mark.parametrize(
+    ("rests_on", "refutes", "go"),
+    [(1.0, 0.0, True), (0.5, 0.0, True), (0.1, 0.0, False), (1.0, 1.0, True)],
+)
+def test_what_it_saves_more_is_held_against_the_runs_that_the_next_turn_would_not_begin(
+    rests_on: float, refutes: float, go: bool
+) -> None:
+    """It saves 0.5 s more, p*0.5 s, against (1 - rests_on)*0.1 s and what the next turn refutes."""
+    asked = bet(0.8, 1.0, 2.0, rests_on=rests_on, refutes=refutes)
+    by_hand = 0.8 * rests_on * 0.5 > ((1 - rests_on) + rests_on * 0.2 * refutes) * 0.1
+    assert by_hand == go
+    assert worth_chaining(asked, P, exactly(0.5)).go == go
+
+
+@given(asked=bets(), later=distributions)
+def test_what_runs_a_turn_ahead_would_run_on_its_own_account_as_well(
+    asked: Bet, later: list[tuple[float, float]]
+) -> None:
+    if worth_chaining(asked, P, later).go:
+        assert worth_running(asked, P).go
+
+
+@given(one=distributions, other=distributions)
+def test_a_sum_of_distributions_has_the_sum_of_their_means_and_few_points(
+    one: list[tuple[float, float]], other: list[tuple[float, float]]
+) -> None:
+    points = summed(one, other)
+    assert len(points) <= POINTS + 1
+    assert all(before <= after * (1 + 1e-9) for (before, _), (after, _) in pairwise(points))
+    assert mean_of(points) == pytest.approx(mean_of(one) + mean_of(other), rel=1e-6, abs=1e-6)

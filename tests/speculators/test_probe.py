@@ -15,6 +15,7 @@ from agentspec.events import CallNamed, ReasoningDelta, TextDelta
 from agentspec.protocols import Prediction
 from agentspec.speculators.forks import OPENING, Continuation, ForcedCall
 from agentspec.speculators.probe import ProbeSpeculator
+from agentspec.verifier.adapters.registry import adapter_of
 
 pytestmark = pytest.mark.anyio
 
@@ -44,7 +45,7 @@ class Run:
 
 @pytest.fixture
 def speculator(log: Any) -> ProbeSpeculator:
-    return ProbeSpeculator({Engine.VLLM: Continuation(Engine.VLLM, 64)}, log, 10)
+    return ProbeSpeculator({Engine.VLLM: Continuation(adapter_of(Engine.VLLM), 64)}, log, 10)
 
 
 async def test_a_probe_offers_the_call_with_its_confidence(
@@ -73,7 +74,7 @@ async def test_a_continuation_repeats_the_request_and_forces_the_opening(
     turn = make_turn(seed=7, top_p=0.5, chat_template_kwargs={"enable_thinking": True}, max_completion_tokens=9)
     turn.take(ReasoningDelta(reasoned))
     turn.take(TextDelta(said))
-    asked = json.loads(Continuation(kind, 48).request(turn)[1])
+    asked = json.loads(Continuation(adapter_of(kind), 48).request(turn)[1])
     sent = json.loads(turn.body)
     *messages, last = asked["messages"]
     assert messages == sent["messages"]
@@ -106,7 +107,7 @@ STATEFUL = {
 async def test_a_probe_leaves_no_trace_at_the_endpoint(make_turn: Any, name: str) -> None:
     """`request_id` is vLLM's: two running requests of one id, and closing the probe would abort the turn."""
     turn = make_turn(**{name: STATEFUL[name]})
-    for fork in (Continuation(Engine.VLLM, 64), ForcedCall(load({"engine": "openai"}))):
+    for fork in (Continuation(adapter_of(Engine.VLLM), 64), ForcedCall(load({"engine": "openai"}))):
         asked = json.loads(fork.request(turn)[1])
         assert name not in asked or (name == "stream_options" and asked[name] == {"include_usage": True})
 

@@ -416,3 +416,25 @@ def test_a_thread_whose_requests_leave_the_tools_out_keeps_what_was_said_of_them
     assert first.about == second.about == {"a": "Finds orders."}
     assert second.tools == {"a": {}}
     assert [said.text for said in second.history] == ["hello", "", "hello"]
+
+
+# How many calls an answer may make
+
+
+@pytest.mark.parametrize(
+    ("api", "asked", "one_call"),
+    [
+        ("chat", {}, False),
+        ("chat", {"parallel_tool_calls": False}, True),
+        ("chat", {"parallel_tool_calls": True}, False),
+        ("chat", {"parallel_tool_calls": None}, False),
+        ("chat", {"parallel_tool_calls": "no"}, False),
+        ("responses", {"parallel_tool_calls": False}, True),
+        ("responses", {"parallel_tool_calls": True}, False),
+        ("messages", {"tool_choice": {"type": "auto", "disable_parallel_tool_use": True}}, True),
+        ("messages", {"tool_choice": {"type": "auto"}}, False),
+        ("messages", {"tool_choice": "auto"}, False),
+    ],
+)
+def test_a_request_may_ask_for_one_call_at_most(api: str, asked: dict[str, Any], one_call: bool) -> None:
+    assert APIS[api].read_request(body(api, [], **asked)).one_call == one_call

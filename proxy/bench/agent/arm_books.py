@@ -95,7 +95,7 @@ def _made(turns: Iterable[Row], recordings: Iterable[Recording]) -> dict[str, Se
 
 def _add_turn(tally: Tally, calls: Sequence[Call], bets: Sequence[Row], ahead: frozenset[str]) -> None:
     made = {(call.name, canonical_json(call.arguments)) for call in calls}
-    guessed = [bet for bet in bets if bet["predictor"] != "eager"]
+    guessed = [bet for bet in bets if bet["predictor"] != "eager" and not _is_about_another_turn(bet)]
     foreseen = {(bet["tool"], bet["arguments"]) for bet in guessed}
     named = {bet["tool"] for bet in guessed}
     for call in calls:
@@ -110,6 +110,11 @@ def _add_turn(tally: Tally, calls: Sequence[Call], bets: Sequence[Row], ahead: f
             tally.wasted_s += max(0.0, ran_s)
         tally.egress += bool(bet["egress"]) and bet["outcome"] != "vetoed"
     tally.told += [(bet["probability"], (bet["tool"], bet["arguments"]) in made) for bet in guessed]
+
+
+def _is_about_another_turn(bet: Row) -> bool:
+    """Whether it was predicted of the next turn and never handed on to that: else it was offered before it began."""
+    return str(bet["predictor"]).startswith("chain") and bet["offered_s"] >= 0
 
 
 def calibration_error(told: Sequence[tuple[float, bool]]) -> tuple[float | None, int]:

@@ -17,7 +17,13 @@ from agentspec.proxy.bench.agent.virtual_endpoint import Hostile, VirtualEndpoin
 from agentspec.proxy.bench.agent.virtual_world import Setting, off, on
 from agentspec.proxy.desk import Desk
 
-_CELLS = (Cell(0.05, 20, Hits.NONE, 0.0, 1), Cell(0.5, 200, Hits.NONE, 0.0, 1), Cell(0.5, 200, Hits.NONE, 0.0, 16))
+_CELLS = (
+    Cell(0.05, 20, Hits.NONE, 0.0, 1),
+    Cell(0.5, 200, Hits.NONE, 0.0, 1),
+    Cell(0.5, 200, Hits.NONE, 0.0, 16),
+    Cell(3.0, 20, Hits.NONE, 0.0, 1),
+    Cell(3.0, 20, Hits.NONE, 0.0, 16),
+)
 _AT_ONCE = 8
 """Wrong calls that the hostile predictor offers in each turn."""
 

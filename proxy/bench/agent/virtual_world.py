@@ -17,6 +17,7 @@ import msgspec
 
 from agentspec.aside import Aside
 from agentspec.config import Engine, Settings
+from agentspec.later import Later
 from agentspec.memory.recall import Recall
 from agentspec.protocols import Speculator
 from agentspec.proxy.app import App
@@ -81,7 +82,7 @@ class Rows:
     rows: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
 
     def record(self, table: str, row: Mapping[str, Any]) -> None:
-        self.rows.setdefault(table, []).append(row)
+        self.rows.setdefault(table, []).append({name: Later.of(value) for name, value in row.items()})
 
     async def close(self) -> None:
         return
