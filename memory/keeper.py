@@ -29,7 +29,7 @@ _Task = tuple[str, Past] | Callable[[], None] | None
 
 
 class Keeper:
-    """Hands out memories and keeps them. Without a store they last as long as the process.
+    """Hands out memories and keeps them in `store`. Without one they last as long as the process.
 
     Attributes:
         dropped: trajectories that were not learnt: the queue was full, or something was forgotten meanwhile.
@@ -38,7 +38,7 @@ class Keeper:
     """
 
     def __init__(self, store: MemoryStore | None, build: Callable[[], Storable], limits: Limits | None = None) -> None:
-        self._store, self._build, self._limits = store, build, limits or Limits()
+        self.store, self._build, self._limits = store, build, limits or Limits()
         self._shelves: OrderedDict[str, Shelf] = OrderedDict()
         self._lock = threading.Lock()
         self._queue: queue.SimpleQueue[_Task] = queue.SimpleQueue()
@@ -86,7 +86,7 @@ class Keeper:
     def _shelf(self, tenant: str) -> Shelf:
         shelf = self._shelves.get(tenant)
         if shelf is None:
-            shelf = self._shelves[tenant] = Shelf(tenant, self._build(), loaded=self._store is None)
+            shelf = self._shelves[tenant] = Shelf(tenant, self._build(), loaded=self.store is None)
             if self._queue.qsize() < 2 * self._limits.max_queued:  # else it is loaded at the next look
                 self._queue.put(partial(self._load, shelf))
             if len(self._shelves) > self._limits.max_tenants:
@@ -109,7 +109,7 @@ class Keeper:
         return done
 
     def _empty(self, shelf: Shelf) -> None:
-        shelf.memory, shelf.loaded = self._build(), self._store is None
+        shelf.memory, shelf.loaded = self._build(), self.store is None
         shelf.early.clear()
 
     # The thread
@@ -175,8 +175,8 @@ class Keeper:
             with self._lock:
                 if not shelf.loaded and not shelf.stale:
                     shelf.early.extend(pasts)
-        if self._store is not None:
-            self._keep(self._store, tenant, shelf, pasts)
+        if self.store is not None:
+            self._keep(self.store, tenant, shelf, pasts)
         if shelf is not None and shelf.unsaved >= self._limits.save_every:
             self._save(shelf)
 
@@ -211,14 +211,14 @@ class Keeper:
 
     def _look(self, shelf: Shelf) -> bool:
         """Load what is not loaded; False where another process has forgotten something, which is then done here."""
-        if self._store is None or self._current(shelf) is None:
+        if self.store is None or self._current(shelf) is None:
             return True
         if not shelf.loaded:
             self._load(shelf)
             return True
         changed = False
         with self._patience.asking() as may:
-            changed = may and self._store.generation(shelf.tenant) != shelf.generation
+            changed = may and self.store.generation(shelf.tenant) != shelf.generation
         if changed:
             with self._lock:
                 self._empty(shelf)
@@ -227,7 +227,7 @@ class Keeper:
 
     def _load(self, shelf: Shelf) -> None:
         """Make its memory from the snapshot and the trajectories after it; the one there serves until that is done."""
-        store = self._store
+        store = self.store
         with self._lock:
             wanted = self._shelves.get(shelf.tenant) is shelf and not shelf.stale
             early = list(shelf.early)
@@ -267,7 +267,7 @@ class Keeper:
 
     def _catch_up(self, shelf: Shelf) -> None:
         """Learn what other processes have stored."""
-        store, memory = self._store, self._current(shelf)
+        store, memory = self.store, self._current(shelf)
         if store is None or memory is None or not shelf.loaded:
             return
         with self._patience.asking() as may:
@@ -281,7 +281,7 @@ class Keeper:
 
     def _save(self, shelf: Shelf) -> None:
         self._catch_up(shelf)
-        store, memory, limits = self._store, self._current(shelf), self._limits
+        store, memory, limits = self.store, self._current(shelf), self._limits
         if store is None or memory is None or not shelf.loaded or not shelf.unsaved:
             return
         with self._patience.asking() as may:
@@ -291,7 +291,7 @@ class Keeper:
 
     def _forget_now(self, shelf: Shelf | None, delete: Callable[[MemoryStore], int], done: Future[int]) -> None:
         try:
-            done.set_result(0 if self._store is None else delete(self._store))
+            done.set_result(0 if self.store is None else delete(self.store))
         except Exception as error:
             done.set_exception(error)
         if shelf is not None:

@@ -1,266 +1,154 @@
-"""The books in SQL: every turn, probe, bet and claim with its outcome, times and reason.
+"""The books in SQL: every turn, probe, prediction, bet and claim with its outcome, times and reason.
 
-Rows are written by one thread in batches, off the hot path. A queue that is full drops rows and counts them.
+Rows are written by one thread in batches, off the hot path. A queue that is full drops rows and counts them, and so
+does a database that is away: what is lost is told in one line, and the next batch finds the database again.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import queue
-import re
-import threading
 from collections import defaultdict
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy import event
-from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
-from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_fixed
+from sqlalchemy.exc import OperationalError
 
-from agentspec.errors import ConfigError
+from agentspec.batches import Batches
+from agentspec.later import Later
+from agentspec.memory.databases import WRITES
+from agentspec.memory.ledger_opening import open_engine
+from agentspec.memory.ledger_retention import KEEP_ALL, Keep, Retention
+from agentspec.memory.ledger_runs import COLUMNS, sums_of, upsert
+from agentspec.memory.ledger_tables import TABLES
+from agentspec.redact import redact_text
 
 log = logging.getLogger("agentspec.ledger")
 
-_metadata = sa.MetaData()
-
-TURNS = sa.Table(
-    "turns",
-    _metadata,
-    sa.Column("id", sa.String(32), primary_key=True),
-    sa.Column("trajectory", sa.String(200), index=True, nullable=False),
-    sa.Column("runtime", sa.String(16)),
-    sa.Column("model", sa.String(200)),
-    sa.Column("began_at", sa.Float, index=True, nullable=False),
-    sa.Column("first_byte_s", sa.Float),
-    sa.Column("call_s", sa.Float),
-    sa.Column("duration_s", sa.Float),
-    sa.Column("status", sa.Integer),
-    sa.Column("calls", sa.Integer),
-    sa.Column("prompt_tokens", sa.Integer),
-    sa.Column("completion_tokens", sa.Integer),
-    sa.Column("held_out", sa.Boolean),
-    sa.Column("probe_verdict", sa.String(300)),
-    sa.Column("note", sa.String(300)),
-)
-"""A model request and its answer. `held_out`: its trajectory ran without speculation.
-
-`began_at` is Unix time in seconds, the other times count from it."""
-
-PROBES = sa.Table(
-    "probes",
-    _metadata,
-    sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("turn", sa.String(32), index=True, nullable=False),
-    sa.Column("started_s", sa.Float),
-    sa.Column("duration_s", sa.Float),
-    sa.Column("prompt_tokens", sa.Integer),
-    sa.Column("completion_tokens", sa.Integer),
-    sa.Column("outcome", sa.String(300)),
-)
-"""A forked generation that predicts; times in seconds from the turn's start."""
-
-BETS = sa.Table(
-    "bets",
-    _metadata,
-    sa.Column("id", sa.String(32), primary_key=True),
-    sa.Column("turn", sa.String(32), index=True, nullable=False),
-    sa.Column("predictor", sa.String(40), nullable=False),
-    sa.Column("tool", sa.String(200), nullable=False),
-    sa.Column("tier", sa.String(4)),
-    sa.Column("egress", sa.Boolean),
-    sa.Column("arguments", sa.Text),
-    sa.Column("name_confidence", sa.Float),
-    sa.Column("argument_confidence", sa.Float),
-    sa.Column("probability", sa.Float),
-    sa.Column("verdict", sa.String(300)),
-    sa.Column("offered_s", sa.Float),
-    sa.Column("latency_s", sa.Float),
-    sa.Column("waited_s", sa.Float),
-    sa.Column("settled_s", sa.Float),
-    sa.Column("saved_s", sa.Float),
-    sa.Column("cost_s", sa.Float),
-    sa.Column("outcome", sa.String(12), index=True, nullable=False),
-    sa.Column("reason", sa.String(300)),
-)
-"""A prediction and what became of it: hit, joined, miss, stale, failed, vetoed or unclaimed. `egress`: its arguments
-told a third party something."""
-
-CLAIMS = sa.Table(
-    "claims",
-    _metadata,
-    sa.Column("id", sa.Integer, primary_key=True),
-    sa.Column("turn", sa.String(32), index=True),
-    sa.Column("tool", sa.String(200), nullable=False),
-    sa.Column("effect", sa.String(12)),
-    sa.Column("bet", sa.String(32)),
-    sa.Column("outcome", sa.String(12), nullable=False),
-    sa.Column("began_s", sa.Float),
-    sa.Column("waited_s", sa.Float),
-    sa.Column("latency_s", sa.Float),
-    sa.Column("reason", sa.String(300)),
-)
-"""A real call of a declared tool; `began_s` in seconds from the start of the turn that asked for it."""
-
-_TABLES = {table.name: table for table in (TURNS, PROBES, BETS, CLAIMS)}
-
-
-def open_engine(url: str) -> sa.Engine:
-    """An engine with our tables in place.
-
-    Raises:
-        ConfigError: the URL is no database, its driver is missing, or it cannot be reached.
-    """
-    with opening("database", url):
-        parsed = sa.make_url(url)
-        if parsed.get_backend_name() == "sqlite" and parsed.database and parsed.database != ":memory:":
-            Path(parsed.database).expanduser().parent.mkdir(parents=True, exist_ok=True)
-        engine = sa.create_engine(parsed, pool_pre_ping=True)
-        if parsed.get_backend_name() == "sqlite":
-            event.listen(engine, "connect", _tune_sqlite)
-        _create_tables(engine)
-        _refuse_strangers(engine, url)
-        return engine
-
-
-@contextmanager
-def opening(setting: str, url: str) -> Generator[None, None, None]:
-    """Says of a database that cannot be opened which setting names it, and what to do.
-
-    Raises:
-        ConfigError: the URL is no database, its driver is missing, or it cannot be reached.
-    """
-    shown = without_password(url)
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise ConfigError(
-            f"setting {setting}: {shown!r} needs {error.name}; pip install 'agentspec-proxy[postgres]'"
-        ) from error
-    except (SQLAlchemyError, OSError) as error:
-        first = str(error).splitlines()[0]
-        raise ConfigError(f"setting {setting}: cannot open {shown!r}: {first}") from error
-
-
-@retry(retry=retry_if_exception_type(DBAPIError), stop=stop_after_attempt(4), wait=wait_fixed(0.2), reraise=True)
-def _create_tables(engine: sa.Engine) -> None:
-    """Two proxies that start together both find the tables missing; the slower one finds them there the next time."""
-    _metadata.create_all(engine)
-
-
-def _refuse_strangers(engine: sa.Engine, url: str) -> None:
-    """A database may hold tables of our names that are somebody else's, or of another version."""
-    inspector = sa.inspect(engine)
-    for table in _TABLES.values():
-        there = {column["name"] for column in inspector.get_columns(table.name)}
-        if missing := sorted({column.name for column in table.columns} - there):
-            raise ConfigError(
-                f"setting database: {without_password(url)!r} has a table {table.name!r} that is not this version's"
-                f" (no column {missing[0]!r}); choose another database with --database"
-            )
-
-
-def without_password(url: str) -> str:
-    """A database URL as it may be shown."""
-    try:
-        return sa.make_url(url).render_as_string(hide_password=True)
-    except SQLAlchemyError:
-        return re.sub(r"//[^/@]*@", "//***@", url)
-
-
-def _tune_sqlite(connection: Any, _record: Any) -> None:
-    cursor = connection.cursor()
-    cursor.execute("PRAGMA journal_mode=WAL")
-    cursor.execute("PRAGMA synchronous=NORMAL")
-    cursor.execute("PRAGMA busy_timeout=5000")
-    cursor.close()
-
-
-_GATHER_S = 0.1
-_MAX_BATCH = 2000
+Row = Mapping[str, Any]
+Listener = Callable[[Sequence[tuple[str, Row]]], None]
 
 
 class SqlLedger:
     """Writes the books."""
 
-    def __init__(self, url: str, max_queued: int = 10_000) -> None:
-        self._engine = open_engine(url)
-        self._queue: queue.SimpleQueue[tuple[str, Mapping[str, Any]] | None] = queue.SimpleQueue()
-        self._max_queued = max_queued
-        self._closing = threading.Event()
+    def __init__(self, url: str, max_queued: int = 10_000, keep: Keep = KEEP_ALL) -> None:
+        self._engine = open_engine(url).execution_options(**{WRITES: True})
         self._statements: dict[tuple[str, tuple[str, ...]], Any] = {}
-        self.dropped = 0
-        self._thread = threading.Thread(target=self._write_all, name="agentspec-ledger", daemon=True)
-        self._thread.start()
+        self._upsert: Any = upsert(self._engine.dialect.name).compile(self._engine, column_keys=list(COLUMNS))
+        self._listeners: list[Listener] = []
+        self._away = False
+        self.lost = 0
+        self.retention = Retention(self._engine, keep)
+        self._batches: Batches[tuple[str, Row]] = Batches(
+            "agentspec-ledger", self._write, rest=self.retention.step, max_queued=max_queued
+        )
 
-    def record(self, table: str, row: Mapping[str, Any]) -> None:
-        if self._queue.qsize() >= self._max_queued:
-            self.dropped += 1
-        else:
-            self._queue.put((table, row))
+    @property
+    def dropped(self) -> int:
+        """Rows that are not in the database: the queue was full, they did not fit, or the database was away."""
+        return self._batches.dropped + self.lost
+
+    @property
+    def written(self) -> int:
+        """Rows that are."""
+        return self._batches.taken - self.lost
+
+    @property
+    def waiting(self) -> int:
+        """Rows in the queue."""
+        return self._batches.waiting
+
+    def record(self, table: str, row: Row) -> None:
+        self._batches.put((table, row), 1 + row["said"].weight if table == "contents" else 1)
+
+    def listen(self, listener: Listener) -> None:
+        """Tell somebody of every batch when it is in the database, in the thread that wrote it; he must not linger."""
+        self._listeners.append(listener)
 
     async def close(self) -> None:
-        try:
-            await asyncio.to_thread(self._close)
-        except RuntimeError:  # the interpreter is ending and starts no more threads
-            self._close()
-
-    def _close(self) -> None:
-        self._closing.set()
-        self._queue.put(None)
-        self._thread.join(timeout=10.0)
+        await self._batches.close()
         self._engine.dispose()
 
-    def _write_all(self) -> None:
-        open_ = True
-        while open_:
-            batch = [self._queue.get()]
-            self._closing.wait(_GATHER_S)  # one transaction for what comes in a row
-            while len(batch) < _MAX_BATCH and not self._queue.empty():
-                batch.append(self._queue.get_nowait())
-            open_ = None not in batch
-            self._write([row for row in batch if row is not None])
-
-    def _insert(self, table: str, columns: tuple[str, ...], rows: Sequence[Mapping[str, Any]]) -> tuple[str, list[Any]]:
-        """The statement and its rows as the driver takes them: row by row SQLAlchemy's own way costs ten times that."""
-        key = (table, columns)
-        if key not in self._statements:
-            self._statements[key] = _TABLES[table].insert().compile(self._engine, column_keys=list(columns))
-        statement = self._statements[key]
-        order = statement.positiontup
-        parameters = (
-            [dict(row) for row in rows] if order is None else [tuple(row[name] for name in order) for row in rows]
-        )
-        return statement.string, parameters
-
-    def _write(self, rows: Sequence[tuple[str, Mapping[str, Any]]]) -> None:
+    def _write(self, rows: Sequence[tuple[str, Row]]) -> None:
         """Write a batch; when that fails row by row, so that one bad row costs no other."""
         try:
-            alike: defaultdict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
-            for name, row in rows:
-                alike[name, *row].append(_clipped(name, row))
-            with self._engine.begin() as connection:
-                for (name, *columns), clipped in alike.items():
-                    connection.exec_driver_sql(*self._insert(name, tuple(columns), clipped))
+            ready = [(name, prepared(name, row)) for name, row in rows]
+            self._write_ready(ready)
         except Exception as error:
             if len(rows) > 1 and not isinstance(error, OperationalError):
                 for one in rows:
                     self._write([one])
                 return
-            self.dropped += len(rows)
-            log.warning("the ledger lost %d rows: %s", len(rows), str(error).splitlines()[0])
+            self._lose(len(rows), error)
+            return
+        if self._away:
+            self._away = False
+            log.info("the ledger's database answers again")
+        for listener in self._listeners:
+            listener(ready)
+
+    def _lose(self, count: int, error: Exception) -> None:
+        self.lost += count
+        if not self._away:
+            log.warning("the ledger lost %d rows: %s", count, str(error).splitlines()[0])
+        self._away = isinstance(error, OperationalError)
+
+    def _write_ready(self, rows: Sequence[tuple[str, dict[str, Any]]]) -> None:
+        alike: defaultdict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
+        for name, row in rows:
+            alike[name, *row].append(row)
+        runs = sums_of(rows)
+        with self._engine.begin() as connection:
+            for (name, *columns), some in alike.items():
+                connection.exec_driver_sql(*self._insert(name, tuple(columns), some))
+            if runs:
+                connection.exec_driver_sql(self._upsert.string, _parameters(self._upsert, runs))
+
+    def _insert(self, table: str, columns: tuple[str, ...], rows: Sequence[Row]) -> tuple[str, list[Any]]:
+        """The statement and its rows as the driver takes them: row by row SQLAlchemy's own way costs ten times that."""
+        key = (table, columns)
+        if key not in self._statements:
+            self._statements[key] = TABLES[table].insert().compile(self._engine, column_keys=_known(table, columns))
+        return self._statements[key].string, _parameters(self._statements[key], rows)
 
 
-_LENGTHS = {
-    table.name: {column.name: getattr(column.type, "length", None) for column in table.columns}
-    for table in _TABLES.values()
+def _parameters(statement: Any, rows: Sequence[Row]) -> list[Any]:
+    order = statement.positiontup
+    return [dict(row) for row in rows] if order is None else [tuple(row[name] for name in order) for row in rows]
+
+
+def _known(table: str, columns: Sequence[str]) -> list[str]:
+    """The columns to insert; of contents, whose row names its run only to be counted, those that are there."""
+    there = TABLES[table].c
+    return [name for name in columns if name in there or table != "contents"]
+
+
+_FREE_TEXTS = frozenset({"note", "reason", "outcome", "session", "tracestate"})
+"""Columns with words of others: an endpoint's error, a tool's exception, a name that an agent gave."""
+
+_TEXTS = {
+    table.name: [
+        (column.name, column.type.length, column.name in _FREE_TEXTS)
+        for column in table.columns
+        if isinstance(column.type, sa.String)
+    ]
+    for table in TABLES.values()
 }
+_SHORT = 12
+"""A shorter text holds no secret that anybody could use."""
 
 
-def _clipped(table: str, row: Mapping[str, Any]) -> dict[str, Any]:
-    """The row with texts cut to their columns' lengths."""
-    lengths = _LENGTHS[table]
-    return {name: value[: lengths[name]] if isinstance(value, str) else value for name, value in row.items()}
+def prepared(table: str, row: Row) -> dict[str, Any]:
+    """The row as it is written: values made, secrets taken out, texts cut to their columns' lengths."""
+    found = dict(row)
+    for name, length, free in _TEXTS[table]:
+        value = found.get(name)
+        if isinstance(value, Later):
+            value = found[name] = value.value()
+        if isinstance(value, str):
+            if free and len(value) > _SHORT:
+                value = found[name] = redact_text(value)
+            if length is not None and len(value) > length:
+                found[name] = value[:length]
+    return found

@@ -18,9 +18,11 @@ from typing import Any, Protocol
 import sqlalchemy as sa
 
 from agentspec.errors import ConfigError
-from agentspec.memory.migrations.opening import WRITES, again_when_locked, open_engine
+from agentspec.memory.databases import WRITES, again_when_locked
+from agentspec.memory.migrations.opening import open_engine
 from agentspec.memory.migrations.tables import GENERATIONS, SNAPSHOTS, TRAJECTORIES, deleted, key, put, row_of
 from agentspec.memory.records import decode, from_line, to_line
+from agentspec.memory.store_listing import Listing
 from agentspec.recollection import Past, Recollection
 
 log = logging.getLogger("agentspec.memory")
@@ -97,6 +99,7 @@ class MemoryStore:
     def __init__(self, url: str) -> None:
         self._engine = open_engine(url)
         self._writer = self._engine.execution_options(**{WRITES: True})
+        self.listing = Listing(self._engine)
 
     def close(self) -> None:
         """Let go of the connections."""

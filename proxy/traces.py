@@ -1,4 +1,4 @@
-"""Traces in the terminal: the list of trajectories, and one of them as a waterfall on a common time axis."""
+"""Traces in the terminal: the list of runs, one of them as a waterfall on a common time axis, discarded runs ahead."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
+
+from agentspec.proxy.ghost import ghost
 
 Row = Mapping[str, Any]
 
@@ -77,8 +79,14 @@ def discarded_listing(rows: Sequence[Row]) -> Table:
 
 
 def waterfall(trajectory: str, turns: Sequence[Row], width: int = 100) -> RenderableType:
-    """Turns, probes, runs ahead and claims of one trajectory, each a bar on one time axis."""
-    spans = list(_spans(turns))
+    """Turns, probes, predictions, runs ahead and claims of one trajectory, each a bar on one time axis.
+
+    The last bar is the serial ghost (`ghost`): what the same run would have taken without results from ahead.
+    """
+    spans, its_ghost = list(_spans(turns)), ghost(turns)
+    if its_ghost.saved_s > 0.0:
+        saved = f"without agentspec, one after the other: {its_ghost.saved_s:.2f} s more"
+        spans.append(Span("serial", 0.0, its_ghost.serial_s, "bright_black", saved))
     end_s = max((span.end_s for span in spans), default=1.0) or 1.0
     labels = max((len(span.label) for span in spans), default=0)
     bar = max(20, min(60, width - labels - 52))
@@ -105,14 +113,19 @@ def _spans(turns: Sequence[Row]) -> Iterator[Span]:
     for number, turn in enumerate(turns, 1):
         base = turn["began_at"] - origin
         tokens = f", {turn['completion_tokens']} tokens" if turn["completion_tokens"] else ""
-        note = turn["note"] or f"{turn['calls']} call{'s' if turn['calls'] != 1 else ''}{tokens}"
+        note = turn["note"] or f"{turn['calls']} call{'s' if turn['calls'] != 1 else ''}{tokens}{_drafts(turn)}"
         yield Span(f"turn {number}  {turn['model']}", base, base + (turn["duration_s"] or 0.0), "blue", note)
+        yield from _reasoning(turn, base)
         for probe in turn["probes"]:
             start = base + (probe["started_s"] or 0.0)
             end = start + (probe["duration_s"] or 0.0)
-            yield Span("  probe", start, end, "magenta", probe["outcome"] or "")
+            offered = f", {probe['offered_chars']} characters offered as a draft" if probe.get("offered_chars") else ""
+            yield Span("  probe", start, end, "magenta", (probe["outcome"] or "") + offered)
+        if turn.get("probe_verdict") and not turn["probes"]:
+            yield Span("  no probe", base, base, "bright_black", turn["probe_verdict"])
         for bet in turn["bets"]:
             yield _bet(bet, base)
+        yield from _quiet(turn, base)
         for claim in turn["claims"]:
             start = base + (claim["began_s"] or 0.0)
             note = claim["outcome"] + (f": {claim['reason']}" if claim["reason"] else "")
@@ -120,11 +133,36 @@ def _spans(turns: Sequence[Row]) -> Iterator[Span]:
             yield Span(f"  {claim['tool']}()", start, end, _colour(claim["outcome"]), note)
 
 
+def _drafts(turn: Row) -> str:
+    """How many tokens of an answer were drafted and accepted, and what that saved."""
+    if not turn.get("drafted_tokens"):
+        return ""
+    saved = f", saved {turn['draft_saved_s']:.2f} s" if turn.get("draft_saved_s") else ""
+    return f", {turn['accepted_tokens'] or 0} of {turn['drafted_tokens']} drafted tokens accepted{saved}"
+
+
+def _reasoning(turn: Row, base: float) -> Iterator[Span]:
+    if turn.get("reasoning_s"):
+        start = base + (turn["first_token_s"] or 0.0)
+        yield Span("  reasoning", start, start + turn["reasoning_s"], "blue", "")
+
+
+def _quiet(turn: Row, base: float) -> Iterator[Span]:
+    """What was predicted and became no bet: that no call comes."""
+    for one in turn.get("predictions") or ():
+        if one["bet"] is None and one["tool"] is None:
+            at = base + (one["offered_s"] or 0.0)
+            came = {True: ", and none did", False: ", but one did", None: ""}[one["came_true"]]
+            note = f"{one['predictor']} p={one['probability'] or 0.0:.2f} that no call comes{came}"
+            yield Span("  no call", at, at, "bright_black", note)
+
+
 def _bet(bet: Row, base: float) -> Span:
     start = base + (bet["offered_s"] or 0.0)
     length = 0.0 if bet["outcome"] == "vetoed" else bet["latency_s"] or 0.0
     saved = f", saved {bet['saved_s']:.2f} s" if bet["saved_s"] else ""
-    why = f": {bet['reason']}" if bet["reason"] else ""
+    words = [bet[name] for name in ("reason", "verdict") if bet.get(name)]
+    why = f": {'; '.join(dict.fromkeys(words))}" if words else ""
     note = f"{bet['outcome']}{saved} ({bet['predictor']} p={bet['probability'] or 0.0:.2f}){why}"
     return Span(f"  ahead {bet['tool']}", start, start + length, _colour(bet["outcome"]), note)
 
@@ -140,4 +178,9 @@ def _summary(turns: Sequence[Row]) -> str:
     saved = sum(bet["saved_s"] or 0.0 for bet in served)
     wasted = sum(bet["latency_s"] or 0.0 for bet in dropped)
     discarded = f"{len(dropped)} discarded, {wasted:.1f} tool-seconds spent on them"
-    return f"{len(served)} served ahead, {saved:.1f} s saved; {discarded}"
+    drafted, accepted = (sum(turn.get(f"{kind}_tokens") or 0 for turn in turns) for kind in ("drafted", "accepted"))
+    by_drafts = sum(turn.get("draft_saved_s") or 0.0 for turn in turns)
+    drafts = f"; {accepted} of {drafted} drafted tokens accepted, {by_drafts:.1f} s saved" if drafted else ""
+    its_ghost = ghost(turns)
+    clock = f"; {its_ghost.took_s:.1f} s instead of {its_ghost.serial_s:.1f} s" if its_ghost.saved_s > 0.0 else ""
+    return f"{len(served)} served ahead, {saved:.1f} s saved; {discarded}{drafts}{clock}"

@@ -219,7 +219,7 @@ class _Run:
         try:
             if warm_s:
                 await pool.run(warm_s, spread_s)
-                await _quiet(arm.server)
+                await quiet(arm.server)
             before = _cpu_s(arm.server), self._others_s()
             sample = await pool.run(seconds, spread_s)
             after = _cpu_s(arm.server), self._others_s()
@@ -227,7 +227,7 @@ class _Run:
             raise LoadFailed(f"{arm.name}, {cell.label}: {error}") from error
         finally:
             pool.close()
-        await _quiet(arm.server)
+        await quiet(arm.server)
         settled_s = _cpu_s(arm.server) - before[0]
         return Window(sample, after[0] - before[0], settled_s, after[1] - before[1])
 
@@ -239,7 +239,7 @@ def _cpu_s(server: Child | None) -> float:
     return server.cpu_s() if server is not None else 0.0
 
 
-async def _quiet(server: Child | None) -> None:
+async def quiet(server: Child | None) -> None:
     """Wait until a server rests: what it put off belongs to the window before."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_QUIET_LIMIT_S if server is not None else 0):
