@@ -1,11 +1,11 @@
-# make setup | demo | test | lint | bench | docs
+# make setup | demo | test | test-vllm | lint | bench | docs
 PYTHON ?= python3
 DATA ?=
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test lint format bench docs clean
+.PHONY: setup demo test test-vllm lint format bench docs clean
 
 setup: $(STAMP)
 
@@ -27,6 +27,12 @@ demo: setup
 test: setup
 	$(BIN)/python -m pytest -n 2 --dist loadfile || $(BIN)/python -m pytest --last-failed --last-failed-no-failures none
 
+# the conformance of a real vLLM on this CPU: an environment of its own (3 GB), 6 GB of memory, some minutes
+test-vllm: setup
+	$(BIN)/agentspec models fetch coder05
+	.ci/vllm .venv-vllm
+	AGENTSPEC_VLLM_PYTHON=$(CURDIR)/.venv-vllm/bin/python $(BIN)/python -m pytest -m vllm -n 0 tests/verifier/conformance
+
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -46,6 +52,8 @@ bench: setup
 	$(BIN)/agentspec bench sandbox
 	$(BIN)/agentspec bench mcp
 	$(BIN)/agentspec bench agent --quick
+	$(BIN)/agentspec bench traces
+	$(BIN)/agentspec bench verifier
 ifneq ($(DATA),)
 	$(BIN)/agentspec bench replay --data $(DATA)
 	$(BIN)/agentspec bench hits --data $(DATA)
@@ -56,7 +64,7 @@ endif
 # the reference of the command line, written from the program itself; and the examples in the docstrings, checked
 docs: setup
 	$(BIN)/typer agentspec.proxy.cli utils docs --name agentspec --title "The command line" --output docs/cli.md
-	$(BIN)/python -m pytest -q --doctest-modules agentspec/calls.py agentspec/sse.py agentspec/effects.py agentspec/gating/averages.py agentspec/gating/sketch.py agentspec/gating/kept.py agentspec/gating/calibration.py agentspec/gating/conformal.py agentspec/gating/load.py
+	$(BIN)/python -m pytest -q --doctest-modules agentspec/calls.py agentspec/sse.py agentspec/effects.py agentspec/later.py agentspec/redact.py agentspec/gating/averages.py agentspec/gating/sketch.py agentspec/gating/kept.py agentspec/gating/calibration.py agentspec/gating/conformal.py agentspec/gating/load.py
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) .venv-vllm build dist .mypy_cache .ruff_cache .pytest_cache

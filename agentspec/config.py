@@ -17,8 +17,10 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
+from agentspec.dashboard_settings import DashboardSettings
 from agentspec.errors import ConfigError
-from agentspec.gating.brake_settings import BrakeSettings
+from agentspec.gating.brake_settings import BrakeSettings, ProbeBudget
+from agentspec.sight_settings import SightSettings
 
 ENV_PREFIX = "AGENTSPEC_"
 DEFAULT_FILE = "agentspec.toml"
@@ -106,6 +108,7 @@ class UpstreamSettings(BaseModel):
     key: SecretStr | None = None
     key_env: str | None = None
     """The environment variable that holds the key."""
+    budget: ProbeBudget = ProbeBudget()
 
     @field_validator("url")
     @classmethod
@@ -140,7 +143,7 @@ class KeySettings(BaseModel):
     sha256: str = Field(pattern="^[0-9a-f]{64}$")
 
 
-class Settings(BrakeSettings):
+class Settings(BrakeSettings, DashboardSettings, SightSettings):
     """Everything an operator may set."""
 
     model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, extra="forbid", frozen=True)
@@ -153,7 +156,7 @@ class Settings(BrakeSettings):
         Engine.OPENAI, description="its kind: openai | anthropic (hosted) | vllm | sglang | agentspec"
     )
     upstreams: tuple[UpstreamSettings, ...] = Field(
-        (), description="more endpoints, by model name: [[upstreams]] with url, kind, models, key or key_env"
+        (), description="more endpoints, by model name: [[upstreams]] with url, kind, models, key or key_env, budget"
     )
     keys: tuple[KeySettings, ...] = Field(
         (), description="keys that agents must show, hashed: [[keys]] with tenant, sha256 (`agentspec keys new`)"
@@ -170,6 +173,8 @@ class Settings(BrakeSettings):
     probe: bool = Field(True, description="predict by forked probes (hosted endpoints: see probe_money_cap_usd)")
     probe_tokens: int = Field(64, ge=8, description="most tokens that a probe may generate")
     probe_step_chars: int = Field(60, ge=1, description="probe again when this much text or reasoning has come")
+    drafts: bool = Field(True, description="offer what probes wrote to the engine, as drafts for the running turn")
+    drafts_shared: bool = Field(False, description="also to an engine that drafts from them for all (sglang's corpus)")
     probe_money_cap_usd: float = Field(0.0, ge=0, description="hosted endpoints: what probes may cost per day; 0: none")
     price_input_usd_per_mtok: float = Field(0.0, ge=0, description="hosted endpoints: price of a million input tokens")
     price_output_usd_per_mtok: float = Field(
@@ -194,7 +199,6 @@ class Settings(BrakeSettings):
     upstream_timeout_s: float = Field(600.0, gt=0, description="longest silence of the endpoint before we give up")
     max_body_bytes: int = Field(64 * 2**20, gt=0, description="largest request body")
     max_header_bytes: int = Field(64 * 2**10, gt=0, description="largest head of a request")
-    keep_arguments: bool = Field(False, description="write arguments of calls into the ledger")
 
     _file: ClassVar[Mapping[str, Any]] = {}
 

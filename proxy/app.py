@@ -5,6 +5,9 @@
 /agentspec/channel                                  a runtime's WebSocket
 /agentspec/status                                   counters, as JSON
 /agentspec/feedback                                 how a session ended, for memory
+/dashboard, /dashboard/*                            the dashboard (`proxy/dashboard/`)
+/metrics                                            counters and times, for Prometheus
+/readyz                                             whether requests are served
 /, /healthz                                         alive
 """
 
@@ -32,8 +35,11 @@ from agentspec.proxy.asgi import (
     told,
 )
 from agentspec.proxy.channel_server import serve_channel
+from agentspec.proxy.dashboard.site import PATH as DASHBOARD
+from agentspec.proxy.dashboard.site import Dashboard
 from agentspec.proxy.feedback import take_feedback
 from agentspec.proxy.relay import Client, answer
+from agentspec.proxy.telemetry.pages import MachinePages
 from agentspec.proxy.turn import Caller, Deps, serve_turn
 from agentspec.wire.apis import API_OF_PATH, WireApi, api_near
 
@@ -47,9 +53,17 @@ _FEEDBACK_BYTES = 64 * 1024
 class App:
     """The proxy as an ASGI application; `close` is awaited at shutdown."""
 
-    def __init__(self, deps: Deps, close: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        deps: Deps,
+        close: Callable[[], Awaitable[None]],
+        pages: MachinePages,
+        dashboard: Dashboard | None = None,
+    ) -> None:
         self._deps = deps
+        self.pages = pages
         self._close = close
+        self._dashboard = dashboard
         self._beside: list[asyncio.Task[None]] = []
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -63,7 +77,10 @@ class App:
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         runtime, path = _split(scope["path"])
         try:
-            await self._route(scope, receive, send, runtime, path)
+            if self._dashboard is not None and (path == DASHBOARD or path.startswith(f"{DASHBOARD}/")):
+                await self._dashboard(scope, receive, send)
+            else:
+                await self._route(scope, receive, send, runtime, path)
         except ApiError as error:
             await send_error(send, error, api_near(path))
         except ClientGone:
@@ -71,7 +88,10 @@ class App:
 
     async def _route(self, scope: Scope, receive: Receive, send: Send, runtime: str | None, path: str) -> None:
         if path in ("/healthz", "/health"):
-            await send_json(send, 200, {"status": "ok"})
+            await self.pages.healthz(send)
+            return
+        if path == "/readyz":
+            await self.pages.readyz(send)
             return
         head = head_of(scope["headers"])
         tenant = self._deps.doors.admit(scope["headers"], head)
@@ -87,6 +107,9 @@ class App:
         elif path == "/agentspec/feedback" and scope["method"] == "POST":
             take_feedback(self._deps.desk.learner, tenant, await read_body(receive, _FEEDBACK_BYTES))
             await send_json(send, 202, {"status": "taken"})
+        elif path == "/metrics" and self.pages.registry is not None:
+            self._may_read_metrics(tenant)
+            await self.pages.metrics(send, scope["headers"])
         elif path == "/agentspec/status":
             await send_json(send, 200, self._status())
         elif path in ("/", "") and scope["method"] in ("GET", "HEAD"):  # clients ask whether anybody is there
@@ -105,6 +128,12 @@ class App:
         onward = endpoints.onward(endpoint, scope, body)
         await answer(endpoint.upstream, onward, _client(scope, receive, send, api_near(path)))
 
+    def _may_read_metrics(self, tenant: str) -> None:
+        name = self._deps.settings.metrics_tenant
+        if self._deps.settings.keys and tenant != f"key:{name}":
+            message = f"metrics tell of all tenants: make a key for them (`agentspec keys new {name}`)"
+            raise RequestError(message, code="forbidden", status=403)
+
     def _status(self) -> dict[str, object]:
         desk = self._deps.desk
         books, memory = desk.books, {} if desk.learner is None else {"memory": desk.learner.counts()}
@@ -114,7 +143,8 @@ class App:
             "calibration_error": {name: calibration.error(name) for name in calibration.predictors()},
         }
         counts = {"outcomes": books.counts, "faults": books.faults, "runtimes": len(self._deps.runtimes)}
-        return {**counts, "gate": gate, **memory}
+        drafts = {} if desk.drafts is None else {"drafts": desk.drafts.as_dict()}
+        return {**counts, "gate": gate, **drafts, **memory}
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] == channel.PATH:
@@ -134,9 +164,15 @@ class App:
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
+    def hang_up(self) -> None:
+        """The server ends: so do the answers that would go on for ever."""
+        if self._dashboard is not None:
+            self._dashboard.hang_up()
+
     async def start(self) -> None:
         """Begin what goes on beside the requests."""
         self._beside = [asyncio.create_task(self._sweep())]
+        self.pages.ready = True
         if (learner := self._deps.desk.learner) is not None:
             self._beside.append(asyncio.create_task(learner.run()))
         if self._deps.engine_load is not None:
@@ -144,10 +180,13 @@ class App:
 
     async def stop(self) -> None:
         """End it, and let go of endpoints, memory and ledger."""
+        self.pages.ready = False
         for task in self._beside:
             task.cancel()
         for link in self._deps.runtimes.all():
             self._deps.desk.books.link_lost(link)
+        if self._dashboard is not None:
+            self._dashboard.close()
         await self._close()
 
     async def _sweep(self) -> None:
@@ -155,6 +194,7 @@ class App:
             await asyncio.sleep(_SWEEP_S)
             with contextlib.suppress(Exception):
                 self._deps.desk.books.expire()
+                self._deps.desk.chains.expire(self._deps.settings.bet_limit_s)
 
 
 async def _use_http(scope: Scope, send: Send) -> None:

@@ -73,6 +73,7 @@ def _welcome(hello: channel.Hello, link: RuntimeLink, deps: Deps) -> None:
     first = not link.id
     link.id = hello.runtime
     link.offer(hello.tools, prefixed=hello.prefixed)
+    link.tells = hello.tells
     deps.runtimes.add(link)
     if first:
         log.info("runtime %s is here with %d tools", link.label, len(link.tools))

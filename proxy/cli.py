@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -19,6 +18,8 @@ from agentspec.errors import ConfigError
 from agentspec.proxy.cli_bench import AsJson, bench_app, needs_mcp
 from agentspec.proxy.cli_memory import memory_app
 from agentspec.proxy.cli_savings import savings_command
+from agentspec.proxy.cli_traces import add_trace_commands
+from agentspec.proxy.cli_verifier import verifier_app
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Makes tool-using agents faster, the same otherwise."
@@ -31,18 +32,14 @@ app.add_typer(keys_app, name="keys")
 app.add_typer(models_app, name="models")
 app.add_typer(bench_app, name="bench")
 app.add_typer(memory_app, name="memory")
+app.add_typer(verifier_app, name="verifier")
 app.command("savings")(savings_command)
+add_trace_commands(app)
 
 console = Console(highlight=False, width=None if sys.stdout.isatty() else 140)
 
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="TOML file (default: agentspec.toml, if there)")]
 Database = Annotated[str | None, typer.Option(help="SQLAlchemy URL of the ledger")]
-
-
-class VerifierEngine(StrEnum):
-    """Who makes the verifier."""
-
-    BUNDLED = "bundled"
 
 
 def _version(wanted: bool) -> None:
@@ -90,7 +87,7 @@ def serve(  # noqa: PLR0913  (each is a flag)
 @config_app.command("show")
 def config_show(config: ConfigFile = None) -> None:
     """Every setting: its value, where it comes from, what it does."""
-    from agentspec.memory.ledger import without_password
+    from agentspec.memory.databases import without_password
 
     settings, origin = load({}, config), sources({}, config)
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -118,65 +115,6 @@ def keys_new(
 
 
 @app.command()
-def traces(limit: Annotated[int, typer.Option(help="how many", min=1)] = 20, database: Database = None) -> None:
-    """List the latest trajectories."""
-    from agentspec.memory.ledger_reader import LedgerReader
-    from agentspec.proxy.traces import listing
-
-    rows = LedgerReader(load({"database": database}).database).trajectories(limit)
-    if not rows:
-        console.print("no trajectories yet: point an agent's base_url at the proxy (`agentspec serve`)")
-        return
-    console.print(listing(rows))
-
-
-@app.command()
-def trace(trajectory: Annotated[str, typer.Argument(help="id, or how it begins")], database: Database = None) -> None:
-    """Show one trajectory as a waterfall."""
-    from agentspec.memory.ledger_reader import LedgerReader
-    from agentspec.proxy.traces import waterfall
-
-    reader = LedgerReader(load({"database": database}).database)
-    found = reader.find(trajectory)
-    if found is None:
-        raise ConfigError(f"there is no trajectory {trajectory!r}; `agentspec traces` lists them")
-    console.print(waterfall(found, reader.turns(found), console.width))
-
-
-@app.command()
-def discarded(
-    limit: Annotated[int, typer.Option(help="how many", min=1)] = 50,
-    egress: Annotated[bool, typer.Option("--egress", help="only those that told a third party something")] = False,
-    database: Database = None,
-) -> None:
-    """List the latest runs ahead that nobody claimed: what wrong guesses did, and what they told."""
-    from agentspec.memory.ledger_reader import LedgerReader
-    from agentspec.proxy.traces import discarded_listing
-
-    rows = LedgerReader(load({"database": database}).database).discarded(limit, egress)
-    if not rows:
-        console.print("no run ahead was discarded" + (" that told a third party something" if egress else ""))
-        return
-    console.print(discarded_listing(rows))
-
-
-@app.command()
-def verifier(  # noqa: PLR0913  (each is a flag)
-    model: Annotated[str, typer.Option(help="folder, Hugging Face id, or coder05 | coder15 | smol135")] = "coder05",
-    engine: Annotated[VerifierEngine, typer.Option(help="who makes it")] = VerifierEngine.BUNDLED,
-    host: Annotated[str, typer.Option(help="address to listen on")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="port to listen on")] = 8100,
-    threads: Annotated[int | None, typer.Option(help="CPU threads")] = None,
-    device: Annotated[str, typer.Option(help="auto | cpu | cuda")] = "auto",
-    dtype: Annotated[str, typer.Option(help="auto | float32 | bfloat16 | float16")] = "auto",
-) -> None:
-    """Serve a model with the bundled engine (needs the extra `verifier`)."""
-    from agentspec.verifier.server.app import VerifierConfig
-    from agentspec.verifier.server.app import serve as serve_verifier
-
-    serve_verifier(VerifierConfig(model=model, host=host, port=port, threads=threads, device=device, dtype=dtype))
-
-
 @app.command()
 def mcp(
     config: Annotated[Path, typer.Option(help='JSON file of servers: {"mcpServers": {...}}')],
@@ -262,7 +200,7 @@ def models_fetch(names: Annotated[list[str], typer.Argument(help="coder05 | code
 def main() -> NoReturn:
     """Entry point: errors of ours are one clear line, not a traceback."""
     try:
-        app(standalone_mode=False)
+        code = app(standalone_mode=False)  # what a command's `typer.Exit` says comes back
     except ConfigError as error:
         _fail(str(error), 2)
     except typer.Exit as done:
@@ -275,7 +213,7 @@ def main() -> NoReturn:
             raise
         show()
         sys.exit(2)
-    sys.exit(0)
+    sys.exit(code if isinstance(code, int) else 0)
 
 
 def _fail(message: str, code: int) -> NoReturn:

@@ -163,3 +163,33 @@ def bench_claims(
     print_report(report, as_json=as_json)
     if report.value("wrong_results"):
         raise typer.Exit(1)
+
+
+@bench_app.command("verifier")
+def bench_verifier(
+    quick: Annotated[bool, typer.Option(help="few prompts, within a minute")] = False,
+    model: Annotated[str, typer.Option(help="folder, hub's id or short name of a small model")] = "coder05",
+    soak_s: Annotated[float, typer.Option(help="seconds of requests that come and are cancelled", min=0)] = 0.0,
+    threads: Annotated[int | None, typer.Option(help="CPU threads for torch", min=1)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """The bundled engine: the same tokens with and without drafts, how much faster, what a fork costs."""
+    from agentspec.proxy.bench.figures import print_report
+    from agentspec.proxy.bench.verifier import run
+
+    progress = Console(stderr=True, highlight=False, soft_wrap=True)
+    print_report(run(model, quick, soak_s, threads, progress.print), as_json=as_json)
+
+
+@bench_app.command("traces")
+def bench_traces(
+    quick: Annotated[bool, typer.Option(help="fewer rounds, within a minute")] = False,
+    postgres: Annotated[str | None, typer.Option(help="SQLAlchemy URL of a PostgreSQL server")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """What tracing costs a request, how fast a list of 10^6 spans opens, and whether a lost row is ever not counted."""
+    from agentspec.proxy.bench.figures import print_report
+    from agentspec.proxy.bench.traces import POSTGRES, run
+
+    progress = Console(stderr=True, highlight=False, soft_wrap=True)
+    print_report(run(quick, postgres=postgres or POSTGRES, progress=progress.print), as_json=as_json)

@@ -1,4 +1,4 @@
-"""What all turns share: the books, the judge, who predicts and who remembers."""
+"""What all turns share: the books, the judge, who predicts, who remembers and who writes it down."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from agentspec.protocols import Ledger, LiveTurn, ProbeRecord, Speculator
+from agentspec.protocols import LiveTurn, ProbeRecord, Speculator
 from agentspec.proxy.books import Books
 from agentspec.proxy.brakes import PROBE
+from agentspec.proxy.chains import Chains
+from agentspec.proxy.draft_offers import DraftOffers
+from agentspec.proxy.draft_savings import DraftSavings
 from agentspec.proxy.judge import Judge
 from agentspec.proxy.learning import Learner
 from agentspec.proxy.live import Live
 from agentspec.proxy.runtimes import RuntimeLink
+from agentspec.proxy.scribe import Scribe
 
 log = logging.getLogger("agentspec.bets")
 
@@ -23,12 +27,20 @@ class Desk:
 
     books: Books
     judge: Judge
-    ledger: Ledger
+    scribe: Scribe
     speculators: Sequence[Speculator]
     write_window_s: float
+    chains: Chains = field(init=False)
+    """What is predicted beyond running turns."""
     learner: Learner | None = None
     """Who tells memory; None where nothing is learnt."""
+    drafts: DraftOffers | None = None
+    """Who hands probes' texts over to engines; None where nobody does."""
+    draft_savings: DraftSavings = field(default_factory=DraftSavings)
     _logged: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.chains = Chains(self.books, self.judge, self.fault)
 
     def fault(self, who: str, error: BaseException) -> None:
         """A speculator failed: one line for each kind, and a counter."""
@@ -39,27 +51,10 @@ class Desk:
             log.warning("speculator %s failed, its turn is not affected: %r", who, error)
 
     def note_turn(self, turn: Live, link: RuntimeLink | None, note: str) -> None:
-        """A turn's line in the ledger."""
-        self.ledger.record(
-            "turns",
-            {
-                "id": turn.id,
-                "trajectory": turn.trajectory,
-                "runtime": link.label if link else None,
-                "model": turn.request.model,
-                "began_at": turn.began_at,
-                "first_byte_s": turn.first_byte_s,
-                "call_s": turn.call_s,
-                "duration_s": turn.elapsed_s(),
-                "status": turn.status,
-                "calls": len(turn.calls),
-                "prompt_tokens": turn.usage.prompt_tokens if turn.usage else None,
-                "completion_tokens": turn.usage.completion_tokens if turn.usage else None,
-                "held_out": turn.held_out,
-                "probe_verdict": turn.probe_verdict,
-                "note": note,
-            },
-        )
+        """A turn is over: its drafts are taken back, and it is written down."""
+        if self.drafts is not None:
+            self.drafts.over(turn)
+        self.scribe.turn(turn, link, note, self.draft_savings.of(turn))
 
     # ProbeLog
 
@@ -79,14 +74,12 @@ class Desk:
         if probe.outcome == "predicted":
             self.judge.averages.probe_time(PROBE, turn.request.model).add(probe.duration_s)
         self.judge.brakes.probe_over(turn, probe)
-        self.ledger.record(
-            "probes",
-            {
-                "turn": turn.id,
-                "started_s": probe.started_s,
-                "duration_s": probe.duration_s,
-                "prompt_tokens": probe.prompt_tokens,
-                "completion_tokens": probe.completion_tokens,
-                "outcome": probe.outcome,
-            },
-        )
+        self.scribe.probe(turn, probe, self._offered(turn, probe))
+
+    def _offered(self, turn: LiveTurn, probe: ProbeRecord) -> int | None:
+        """Hand its text over to the engine, whether or not its call is run ahead; how many characters."""
+        try:
+            return self.drafts.offer(turn, probe) or None if self.drafts is not None else None
+        except Exception as error:
+            self.fault("drafts", error)
+            return None

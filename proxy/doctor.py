@@ -12,7 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from agentspec.errors import ConfigError, ToolRefused
-from agentspec.memory.ledger import open_engine, without_password
+from agentspec.memory.databases import without_password
+from agentspec.memory.ledger_opening import open_engine
 from agentspec.tools_sandbox.capabilities import missing_tiers
 from agentspec.tools_sandbox.connect import REDIS_VARIABLE
 from agentspec.tools_sandbox.kernel import landlock

@@ -38,9 +38,13 @@ class Doors:
         """
         if sum(len(name) + len(value) + 4 for name, value in headers) > self._max_header_bytes:
             raise head_too_large(self._max_header_bytes)
+        self.refuse_strangers(head)
+        return self._tenant(head)
+
+    def refuse_strangers(self, head: Head) -> None:
+        """Raises RequestError where a page that is not allowed asks, or somebody under a name that is not ours."""
         if (reason := self._foreign(head)) is not None:
             raise RequestError(reason, code="forbidden", status=403)
-        return self._tenant(head)
 
     def _foreign(self, head: Head) -> str | None:
         """Why a page or a borrowed name (DNS rebinding) may not ask, if that is what asks."""

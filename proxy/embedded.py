@@ -88,7 +88,7 @@ class Embedded(Connection):
 
     def __init__(self, engine: Engine, tools: Iterable[Callable[..., Any]] | None, redis: str | None = None) -> None:
         self._engine = engine
-        super().__init__(_ADDRESS, tools=tools, redis=redis)
+        super().__init__(_ADDRESS, tools=tools, redis=redis, tell_results=True)
 
     def _dial(self) -> Dial:
         return lambda: EngineSocket(*self._engine.running())

@@ -16,7 +16,7 @@ from agentspec.proxy.upstream import AiohttpUpstream
 
 log = logging.getLogger("agentspec.load")
 
-ENGINES = (Engine.VLLM, Engine.SGLANG)
+ENGINES = (Engine.VLLM, Engine.SGLANG, Engine.AGENTSPEC)
 _EVERY_S = 2.0
 _LIMIT_S = 2.0
 _AFTER_FAULT_S = 60.0

@@ -18,7 +18,10 @@ class Asked:
 
     turn: str
     trajectory: str
+    tenant: str
     model: str
+    began_at: float
+    """Unix time at which its turn began; `began_s` is the same on the monotonic clock."""
     began_s: float
     call: ToolCall
     link: RuntimeLink
@@ -31,9 +34,19 @@ class Asked:
     @classmethod
     def by(cls, turn: Live, call: ToolCall, link: RuntimeLink) -> Asked:
         """A call of this turn that has just closed."""
-        model, closed_s = turn.request.model, turn.elapsed_s() if turn.call_s is None else turn.call_s
-        calling = turn.calling
-        return cls(turn.id, turn.trajectory, model, turn.began_s, call, link, closed_s, calling, calling.named)
+        return cls(
+            turn=turn.id,
+            trajectory=turn.trajectory,
+            tenant=turn.tenant,
+            model=turn.request.model,
+            began_at=turn.began_at,
+            began_s=turn.began_s,
+            call=call,
+            link=link,
+            closed_s=turn.elapsed_s() if turn.call_s is None else turn.call_s,
+            calling=turn.calling,
+            nth=turn.calling.named,
+        )
 
     @property
     def followed(self) -> bool:

@@ -47,6 +47,11 @@ class Learner:
         self._ready: deque[tuple[str, Past]] = deque()
         self.told = self.dropped = 0
 
+    @property
+    def memories(self) -> Memories:
+        """Who remembers."""
+        return self._memories
+
     def counts(self) -> dict[str, int]:
         """For whoever asks how it goes. `skipped`: what memory was not asked, because too much was waiting."""
         return {"told": self.told, "dropped": self.dropped, "skipped": self._aside.refused}

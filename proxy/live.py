@@ -26,8 +26,9 @@ from agentspec.events import (
 )
 from agentspec.gating.averages import Pace
 from agentspec.gating.runway import Phase, Progress
-from agentspec.protocols import Headers, ProbeRecord, Upstream
+from agentspec.protocols import Drafting, Headers, ProbeRecord, Upstream
 from agentspec.proxy.asgi import header
+from agentspec.proxy.origin import Origin, Quiet
 from agentspec.trajectory import Said
 from agentspec.wire.apis import WireApi
 from agentspec.wire.request import Schemas, TurnRequest
@@ -62,11 +63,18 @@ class Live:
     """Which trajectory it belongs to is not known."""
     held_out: bool = False
     """Its trajectory is one of the control group: nothing is guessed."""
+    origin: Origin = field(default_factory=Origin)
+    new: Sequence[Said] = ()
+    """The messages that came since the turn before."""
     name_answer: Callable[[str], None] = lambda identity: None
     """Told the id under which the endpoint keeps the answer."""
     began_s: float = field(default_factory=clock.monotonic)
     began_at: float = field(default_factory=time.time)
     first_byte_s: float | None = None
+    first_token_s: float | None = None
+    finish: str | None = None
+    """Why the answer ended, as the endpoint says."""
+    quiet: list[Quiet] = field(default_factory=list)
     call_s: float | None = None
     status: int = 0
     usage: Usage | None = None
@@ -88,12 +96,16 @@ class Live:
     """The probe that is under way."""
     probe_verdict: str | None = None
     """Why the last probe was begun, or was not."""
+    drafting: Drafting | None = None
+    """What its engine is offered as drafts; None where that takes none."""
     _said: list[str] = field(default_factory=list)
     _reasoned: list[str] = field(default_factory=list)
     _length: int = 0
     _said_chars: int = 0
     _grown_s: float | None = None
     """When the latest text or reasoning came."""
+    _thought_s: tuple[float, float] | None = None
+    """When the first and the latest of its reasoning came."""
     _called_s: float = 0.0
     """When the latest call began or closed."""
     _waiting: list[tuple[int, asyncio.Future[bool]]] = field(default_factory=list)
@@ -122,6 +134,10 @@ class Live:
         return self.named > 0
 
     @property
+    def over(self) -> bool:
+        return self.ended
+
+    @property
     def all_calls_closed(self) -> bool:
         """Whether every call that began is complete, and there is one."""
         return self.named > 0 and self.closed == self.named
@@ -131,8 +147,16 @@ class Live:
         """Whether the agent has an answer that it can go on from."""
         return self.ended and self.status == 200 and not self.broken
 
+    @property
+    def reasoning_s(self) -> float | None:
+        """How long its reasoning came; None where it showed none."""
+        return None if self._thought_s is None else self._thought_s[1] - self._thought_s[0]
+
     def elapsed_s(self) -> float:
         return clock.monotonic() - self.began_s
+
+    def expects_no_call(self, predictor: str, probability: float) -> None:
+        self.quiet.append(Quiet(predictor, probability, self.elapsed_s(), len(self.calls)))
 
     def progress(self) -> Progress:
         """What it has produced so far."""
@@ -167,6 +191,7 @@ class Live:
         elif isinstance(event, CallNamed):
             self.calling.named += 1
             self._called_s = self.elapsed_s()
+            self.first_token_s = self._called_s if self.first_token_s is None else self.first_token_s
         elif isinstance(event, CallComplete):
             if event.call is not None:
                 self.calls.append(event.call)
@@ -179,7 +204,7 @@ class Live:
         elif isinstance(event, ItemBegan):
             self.items.add(event.id)
         elif isinstance(event, TurnEnd):
-            self.ended = True
+            self.ended, self.finish = True, event.reason
             self.broken = self.broken or event.reason == FAILED
         if self._waiting or self._waiting_for_calls:
             self._wake()
@@ -189,6 +214,10 @@ class Live:
         self._length += len(text)
         self._said_chars += len(text) if spoken else 0
         now_s = self.elapsed_s()
+        if self.first_token_s is None:
+            self.first_token_s = now_s
+        if not spoken:
+            self._thought_s = (now_s if self._thought_s is None else self._thought_s[0], now_s)
         if self._grown_s is not None:
             self.pace.add(now_s - self._grown_s, len(text), probed=self.probe is not None)
         self._grown_s = now_s
@@ -219,7 +248,6 @@ class Live:
 
 _MAX_HELD_BYTES = 64 * 2**20
 """Most that is kept of an answer that cannot be read piece by piece."""
-
 
 _MAX_INFLATION = 100
 """How many times its size a compressed answer may have; more is made to fill memories, not to be read."""

@@ -43,6 +43,8 @@ class RuntimeLink:
     """Names that the last requests used for its tools, where they are others."""
     prefixed: bool = False
     """Whether that may be (MCP clients put the server's name before)."""
+    tells: bool = False
+    """Whether it gives copies of the results of runs ahead."""
     undecoded: int = 0
     """Relayed chunks of its turns whose calls have not been read yet."""
     deferred: list[channel.Ask] = field(default_factory=list)

@@ -37,9 +37,21 @@ def serve(settings: Settings, parts: Parts | None = None) -> None:
         port = listener.getsockname()[1]
         _greet(settings, port)
         _favour_the_relay()
-        uvicorn.Server(server_config(app, settings)).run(sockets=[listener])
+        _Server(app, settings).run(sockets=[listener])
     finally:
         listener.close()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's, which waits at its end for all answers but those that go on for ever."""
+
+    def __init__(self, app: App, settings: Settings) -> None:
+        super().__init__(server_config(app, settings))
+        self._app = app
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._app.hang_up()
+        await super().shutdown(sockets)
 
 
 def _favour_the_relay() -> None:
@@ -96,7 +108,7 @@ def _greet(settings: Settings, port: int) -> None:
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
-    for noisy in ("uvicorn.error", "uvicorn.asgi", "websockets", "httpx"):
+    for noisy in ("uvicorn.error", "uvicorn.asgi", "websockets", "httpx", "opentelemetry", "urllib3", "alembic"):
         logging.getLogger(noisy).setLevel(logging.ERROR)
     logging.getLogger("websockets").setLevel(logging.CRITICAL)
     console = Console(file=sys.stdout, soft_wrap=True, highlight=False)
@@ -109,6 +121,8 @@ def _greet(settings: Settings, port: int) -> None:
     console.print(f"agentspec listens on http://{host}:{port}/v1{off} -> {first}")
     for way in more:
         console.print(f"  -> {way}")
+    if settings.dashboard:
+        console.print(f"  dashboard: http://{host}:{port}/dashboard")
     if any(kind.hosted and not settings.probes_allowed(kind) for _, _, kind in ways) and settings.probe:
         console.print("  hosted endpoint: probes cost money and are off; --probe-money-cap-usd and prices turn them on")
     sys.stdout.flush()

@@ -14,14 +14,16 @@ from agentspec.effects import ToolSpec
 from agentspec.errors import RequestError
 from agentspec.gating.holdout import held_out
 from agentspec.ids import new_id
-from agentspec.protocols import Headers, UpstreamRequest
+from agentspec.protocols import Drafting, Headers, UpstreamRequest
 from agentspec.proxy.asgi import Head, Scope, read_body, told
 from agentspec.proxy.bets import TurnBets
+from agentspec.proxy.chains import Carried
 from agentspec.proxy.desk import Desk
 from agentspec.proxy.doors import Doors
 from agentspec.proxy.endpoints import Endpoint, Endpoints
 from agentspec.proxy.engine_load import EngineLoad
 from agentspec.proxy.live import Live
+from agentspec.proxy.origin import Origin
 from agentspec.proxy.relay import Client, Ended, answer
 from agentspec.proxy.runtimes import UNSEEN, RuntimeLink, Runtimes
 from agentspec.proxy.trajectories import Placement, Relayed, TrajectoryIndex, answer_name
@@ -68,6 +70,7 @@ class Incoming:
     """None where it could not be read: compressed, or JSON of another shape."""
     endpoint: Endpoint
     onward: UpstreamRequest
+    drafting: Drafting | None
 
 
 async def serve_turn(scope: Scope, client: Client, deps: Deps, caller: Caller) -> None:
@@ -93,7 +96,10 @@ def _read(scope: Scope, body: bytes, deps: Deps, caller: Caller, api: WireApi) -
     request = _understood(api, caller.head, body)
     endpoints = deps.endpoints
     endpoint = endpoints.for_body(body, api.path) if request is None else endpoints.for_model(request.model, api.path)
-    return Incoming(api, caller, body, request, endpoint, endpoints.onward(endpoint, scope, body))
+    onward, drafting, drafts = endpoints.onward(endpoint, scope, body), None, deps.desk.drafts
+    if drafts is not None and request is not None:
+        onward, drafting = drafts.name(endpoint.upstream, api, caller.head, onward)
+    return Incoming(api, caller, body, request, endpoint, onward, drafting)
 
 
 def _understood(api: WireApi, head: Head, body: bytes) -> TurnRequest | None:
@@ -173,7 +179,7 @@ def _begin(incoming: Incoming, request: TurnRequest, deps: Deps) -> _Begun:
     link = deps.runtimes.for_request(incoming.caller.runtime, tenant, placement.tools)
     if link is not None:
         link.learn_names(placement.tools)
-    _go_on(placement, deps, link, tenant)
+    carried = _go_on(placement, deps, link, tenant)
     live = Live(
         request=request,
         history=placement.history,
@@ -191,10 +197,14 @@ def _begin(incoming: Incoming, request: TurnRequest, deps: Deps) -> _Begun:
         offered=placement.tools,
         ambiguous=placement.ambiguous,
         held_out=held_out(entry.trajectory, deps.salt, deps.settings.holdout_share),
+        origin=Origin(session, incoming.endpoint.url, told(head, b"traceparent"), told(head, b"tracestate")),
+        new=placement.new,
         name_answer=lambda identity: deps.index.name(entry, tenant, answer_name(identity)),
+        drafting=incoming.drafting,
     )
     entry.answer = live
     bets = TurnBets(deps.desk, live, link, speculation=deps.settings.speculation)
+    bets.take_over(carried)
     bets.start()
     return _Begun(live, entry, bets)
 
@@ -216,8 +226,9 @@ def _may_run_ahead(placement: Placement, deps: Deps, link: RuntimeLink | None, t
     return link.may_run_ahead(placement.tools)
 
 
-def _go_on(placement: Placement, deps: Deps, link: RuntimeLink | None, tenant: str) -> None:
+def _go_on(placement: Placement, deps: Deps, link: RuntimeLink | None, tenant: str) -> Carried:
     """The trajectory has gone on: close the windows of writes whose results are here, drop what was not claimed."""
+    carried = Carried()
     if link is not None:
         writing = [parent for parent in placement.parents if link.writing_in(parent.id)]
         since = next((said.role for said in placement.new if said.role not in (ASSISTANT, SYSTEM)), None)
@@ -226,8 +237,9 @@ def _go_on(placement: Placement, deps: Deps, link: RuntimeLink | None, tenant: s
                 link.close_windows(parent.id, frozenset(answered_ids(placement.new)) if since == TOOL else None)
             link.hand_windows_on(parent.id, placement.turn.id)
     if not placement.ambiguous:
+        told = bool(placement.new) and placement.new[-1].role == TOOL
         for parent in placement.parents:
-            deps.desk.books.next_request(parent.id)
+            carried = deps.desk.chains.go_on(parent.id, with_results=told)
     for turn in placement.dropped:  # its answer was lost on the way: nobody acts on it
         if isinstance(turn.answer, Live):
             turn.answer.dropped = True
@@ -235,7 +247,8 @@ def _go_on(placement: Placement, deps: Deps, link: RuntimeLink | None, tenant: s
             deps.desk.learner.take_back(tenant, turn.trajectory, turn.id)
         if link is not None:
             link.close_windows(turn.id, None)
-        deps.desk.books.next_request(turn.id)
+        deps.desk.chains.go_on(turn.id, with_results=False)
+    return carried
 
 
 def hold_reads(deps: Deps, runtime: str | None) -> None:

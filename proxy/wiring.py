@@ -15,24 +15,30 @@ from agentspec.gating.calibration import Calibration
 from agentspec.gating.gate import Policy
 from agentspec.memory.keeper import Keeper
 from agentspec.memory.ledger import SqlLedger
+from agentspec.memory.ledger_retention import Keep
 from agentspec.memory.recall import Recall
 from agentspec.memory.store import Limits, MemoryStore
 from agentspec.protocols import Ledger, Speculator
 from agentspec.proxy.app import App
 from agentspec.proxy.books import Books
 from agentspec.proxy.brakes import Brakes
+from agentspec.proxy.dashboard.built import dashboard_of
 from agentspec.proxy.desk import Desk
 from agentspec.proxy.doors import Doors
+from agentspec.proxy.draft_offers import DraftOffers
 from agentspec.proxy.egress import EgressBudget
 from agentspec.proxy.endpoints import Endpoints, endpoints_of
 from agentspec.proxy.engine_load import EngineLoad
 from agentspec.proxy.judge import Judge
 from agentspec.proxy.learning import Learner
 from agentspec.proxy.runtimes import Runtimes
+from agentspec.proxy.scribe import Kept, Scribe
+from agentspec.proxy.telemetry.built import sight_of
 from agentspec.proxy.tenant_secret import tenant_secret
 from agentspec.proxy.trajectories import TrajectoryIndex
 from agentspec.proxy.turn import Deps
 from agentspec.recollection import Memories
+from agentspec.speculators.chain import ChainSpeculator
 from agentspec.speculators.forks import forks_for
 from agentspec.speculators.probe import ProbeSpeculator
 from agentspec.speculators.recall import RecallSpeculator
@@ -75,39 +81,54 @@ def build(settings: Settings, extra_speculators: Sequence[Speculator] = (), part
     if not (settings.upstream or settings.upstreams):
         raise ConfigError("no endpoint is set: give --upstream http://HOST:PORT/v1 (or AGENTSPEC_UPSTREAM)")
     parts = parts or Parts()
-    ledger: Ledger = parts.ledger or SqlLedger(settings.database)
+    ledger = parts.ledger or _ledger(settings)
+    sight = sight_of(settings, ledger)
+    scribe = Scribe(sight.ledger, Kept.by(settings))
     averages = Averages()
-    brakes = Brakes(settings, averages)
-    books = Books(
-        ledger,
-        averages,
-        keep_arguments=settings.keep_arguments,
-        bet_limit_s=settings.bet_limit_s,
-        egress=EgressBudget(settings.egress_discards_per_hour),
-        brakes=brakes,
-    )
     endpoints = parts.endpoints or endpoints_of(settings)
+    brakes = _brakes(settings, averages, endpoints)
+    egress = EgressBudget(settings.egress_discards_per_hour)
+    books = Books(scribe, averages, bet_limit_s=settings.bet_limit_s, egress=egress, brakes=brakes)
     speculators: list[Speculator] = list(extra_speculators)
     forks = forks_for(settings)
-    desk = Desk(
-        books, _judge(settings, averages, brakes, frozenset(forks)), ledger, speculators, settings.write_window_s
-    )
+    judge = _judge(settings, averages, brakes, frozenset(forks))
+    desk = Desk(books, judge, scribe, speculators, settings.write_window_s)
     forget_nothing = _remember(settings, desk, speculators, parts)
     if forks:
         speculators.append(ProbeSpeculator(forks, desk, settings.probe_step_chars))
+    desk.drafts = drafts = DraftOffers(endpoints.all(), settings, desk.fault)
     desk.speculators = parts.speculators(desk, speculators)
     engine_load = EngineLoad(endpoints.all(), brakes) if forks and settings.engine_metrics else None
 
     async def close() -> None:
         try:
+            await drafts.close()
             await endpoints.close()
             await forget_nothing()
         finally:
-            await ledger.close()
+            if sight.ledger is not None:
+                await sight.ledger.close()
 
     doors, runtimes = Doors(settings), Runtimes(by_key=bool(settings.keys))
     salt = tenant_secret(settings)
-    return App(Deps(settings, doors, endpoints, runtimes, TrajectoryIndex(), desk, salt, engine_load), close)
+    deps = Deps(settings, doors, endpoints, runtimes, TrajectoryIndex(), desk, salt, engine_load)
+    return App(deps, close, sight.pages(desk, runtimes, ledger), dashboard_of(deps, ledger))
+
+
+def _ledger(settings: Settings) -> Ledger | None:
+    """Who writes the books down; nobody, where the operator wants no traces."""
+    if not settings.tracing:
+        return None
+    age_s = settings.keep_days * 86_400 or None
+    return SqlLedger(settings.database, settings.ledger_queue, Keep(age_s, settings.keep_mib * 2**20 or None))
+
+
+def _brakes(settings: Settings, averages: Averages, endpoints: Endpoints) -> Brakes:
+    """All that holds bets and probes back; endpoints of the file have budgets of their own."""
+    brakes = Brakes(settings, averages)
+    for endpoint, named in zip(endpoints.all(), settings.upstreams, strict=False):  # the default one comes last
+        brakes.limit(endpoint.upstream, named.budget)
+    return brakes
 
 
 def _judge(settings: Settings, averages: Averages, brakes: Brakes, probed: frozenset[Engine]) -> Judge:
@@ -125,6 +146,7 @@ def _remember(
         return _nothing
     memories, forget = (parts.memories, _nothing) if parts.memories is not None else _kept(settings)
     aside = parts.aside or Aside("agentspec-recall")
+    desk.chains.depth, desk.chains.foresees = settings.chain_depth, ChainSpeculator(memories, aside)
     desk.learner = learner = Learner(memories, aside, settings.memory_idle_s, desk.fault)
     speculators.append(RecallSpeculator(memories, aside))
 

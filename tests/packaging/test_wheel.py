@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -50,6 +51,23 @@ def test_the_wheel_holds_one_package_and_all_of_it(wheel: Path) -> None:
         assert {f"agentspec/{name}" for name in here} <= set(names)
     assert "agentspec/verifier/engine/worker.py" in names
     assert [name for name in names if "__pycache__" in name or name.startswith("agentspec/tests")] == []
+
+
+def test_the_dashboard_is_in_the_wheel_and_needs_nothing_else(wheel: Path) -> None:
+    archive = zipfile.ZipFile(wheel)
+    assets = ROOT / "proxy" / "dashboard" / "assets"
+    here = {path.relative_to(ROOT).as_posix() for path in assets.rglob("*") if path.is_file()}
+    assert len(here) > 20
+    for name in here:
+        assert archive.read(f"agentspec/{name}") == (ROOT / name).read_bytes()
+    page = (assets / "index.html").read_text(encoding="utf-8")
+    for asked in re.findall(r'(?:src|href)="(/[^"]*)"', page):
+        assert asked == "/dashboard" or asked.removeprefix("/dashboard/") in {
+            name.removeprefix("proxy/dashboard/") for name in here
+        }
+    assert "http://" not in page and "https://" not in page
+    licence = archive.read("agentspec/proxy/dashboard/assets/vendor/uPlot.LICENSE").decode()
+    assert licence.startswith("The MIT License")
 
 
 def test_the_wheel_is_typed_as_it_says(wheel: Path) -> None:

@@ -65,7 +65,8 @@ def test_help_names_every_command(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [("serve", "--help"), ("config", "--help"), ("traces", "--help"), ("bench", "--help")]
+    "arguments",
+    [("serve", "--help"), ("config", "--help"), ("traces", "--help"), ("bench", "--help"), ("verifier", "--help")],
 )
 def test_every_command_has_help(run: Run, arguments: tuple[str, ...]) -> None:
     done = run(*arguments)
