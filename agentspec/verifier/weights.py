@@ -68,8 +68,8 @@ def resolve(model: str, cache_dir: Path | None = None, progress: Progress | None
     """The folder with a model's config, weights (safetensors) and tokenizer; downloads it when it must.
 
     Args:
-        model: a folder, a short name of `MODELS`, or a Hugging Face id.
-        cache_dir: where short names are kept; default `~/.cache/agentspec-models`.
+        model: a folder, a GGUF file, a short name of `MODELS`, or a Hugging Face id.
+        cache_dir: where short names and what was converted are kept; default `~/.cache/agentspec-models`.
         progress: told, in words, what is being done.
 
     Raises:
@@ -79,10 +79,12 @@ def resolve(model: str, cache_dir: Path | None = None, progress: Progress | None
     folder = Path(model).expanduser()
     if (folder / "config.json").is_file():
         return folder
+    if folder.suffix == ".gguf" and folder.is_file():
+        return _file(folder, cache_dir or DEFAULT_CACHE, tell)
     if model in MODELS:
         return _small(model, cache_dir or DEFAULT_CACHE, tell)
     if folder.is_dir() or model.startswith((".", "/", "~")):
-        raise ConfigError(f"{model}: no config.json there; give a Hugging Face model folder")
+        raise ConfigError(f"{model}: no config.json there; give a Hugging Face model folder or a GGUF file")
     require_extra()
     try:
         return _from_hub(model, None)
@@ -108,6 +110,27 @@ def fetch(names: Iterable[str], cache_dir: Path | None = None, progress: Progres
 
 def _silent(_: str) -> None:
     pass
+
+
+def _file(gguf: Path, cache: Path, tell: Progress) -> Path:
+    """The folder that a GGUF file was converted to, by what is in the file.
+
+    Raises:
+        ConfigError: transformers cannot read it.
+    """
+    folder = cache / f"{gguf.stem}-{_sha256(gguf)[:12]}"
+    if (folder / "model.safetensors").is_file():
+        return folder
+    require_extra()
+    cache.mkdir(parents=True, exist_ok=True)
+    tell(f"converting {gguf.name}")
+    try:
+        with _appearing(folder) as draft:
+            _convert(gguf, draft)
+    except (ValueError, OSError, KeyError, RuntimeError) as error:
+        raise ConfigError(f"{gguf}: cannot be read as a GGUF model: {error}") from error
+    tell(f"{gguf.name}: {folder}")
+    return folder
 
 
 def _small(name: str, cache: Path, tell: Progress) -> Path:

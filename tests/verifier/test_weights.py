@@ -128,3 +128,24 @@ def test_a_missing_extra_says_what_to_install(
 def test_the_served_name_defaults_to_the_models() -> None:
     assert VerifierConfig("/models/Qwen-X/").name == "Qwen-X"
     assert VerifierConfig("coder05", served_model_name="m").name == "m"
+
+
+def test_a_gguf_file_is_converted_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "mine.gguf"
+    file.write_bytes(b"weights")
+    said: list[str] = []
+    monkeypatch.setattr(weights, "_convert", converted)
+    folder = weights.resolve(str(file), tmp_path / "cache", said.append)
+    assert folder.parent == tmp_path / "cache" and (folder / "model.safetensors").read_bytes() == b"weights"
+    assert weights.resolve(str(file), tmp_path / "cache", said.append) == folder
+    assert [line for line in said if "converting" in line] == ["converting mine.gguf"]
+    file.write_bytes(b"other weights")
+    assert weights.resolve(str(file), tmp_path / "cache", said.append) != folder
+
+
+def test_a_file_that_is_no_model_is_said_and_leaves_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "broken.gguf"
+    file.write_bytes(b"no model at all")
+    with pytest.raises(ConfigError, match=r"broken\.gguf: cannot be read"):
+        weights.resolve(str(file), tmp_path / "cache")
+    assert list((tmp_path / "cache").iterdir()) == []
