@@ -41,7 +41,7 @@ Python = Annotated[str, typer.Option(help=f"the python of the engine's environme
 
 @verifier_app.command("start")
 def verifier_start(  # noqa: PLR0913  (each is a flag)
-    model: Annotated[str, typer.Option(help="folder, GGUF file, Hugging Face id, or coder05 | coder15 | smol135")] = "coder05",
+    model: Annotated[str, typer.Option(help="folder, GGUF file, hub id, or coder05 | coder15 | smol135")] = "coder05",
     engine: EngineOption = EngineName.BUNDLED,
     speculate: Method = None,
     draft_model: Annotated[str | None, typer.Option(help="weights for methods that need some")] = None,
