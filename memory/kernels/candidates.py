@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from agentspec.compiling import compiled
 from agentspec.memory.kernels.codes import paired
-from agentspec.memory.kernels.compiling import compiled
 from agentspec.memory.kernels.occurrences import (
     COMMON,
     FRESH,

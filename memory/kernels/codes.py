@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from agentspec.memory.kernels.compiling import compiled
+from agentspec.compiling import compiled
 
 ODD_1, ODD_2 = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F)
 SHIFT, ONE = np.uint64(29), np.uint64(1)

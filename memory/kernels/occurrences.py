@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from agentspec.compiling import compiled
 from agentspec.memory.kernels.codes import mixed, paired
-from agentspec.memory.kernels.compiling import compiled
 
 VALUE, PATH, RANK, NAME, RECORD, FORM, KIND, MESSAGE, SHAPE, TYPE, WORD = range(11)
 """Columns of a table's occurrences."""

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from agentspec.compiling import compiled
 from agentspec.memory.kernels.codes import mixed, place
-from agentspec.memory.kernels.compiling import compiled
 
 
 @compiled("float32[::1](uint64[:,::1], uint64[::1], float32[::1], uint64)")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from agentspec.verifier.compiling import compiled
+from agentspec.compiling import compiled
 
 LENGTH, LINK, COUNT, RECENT, HEAD = 0, 1, 2, 3, 4
 SOURCE, TOKEN, TARGET, NEXT = 0, 1, 2, 3

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from agentspec.verifier.compiling import compiled
+from agentspec.compiling import compiled
 from agentspec.verifier.drafting.protocol import Draft, Opening
 
 _LEAST = 2  # tokens that must agree

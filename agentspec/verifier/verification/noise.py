@@ -12,7 +12,7 @@ import math
 import numpy as np
 import torch
 
-from agentspec.verifier.compiling import compiled
+from agentspec.compiling import compiled
 
 _MASK = (1 << 64) - 1
 _GOLDEN, _MIX_A, _MIX_B = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB

@@ -1,4 +1,4 @@
-"""How memory's inner loops are compiled."""
+"""How inner loops are compiled."""
 
 from __future__ import annotations
 
