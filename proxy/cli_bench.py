@@ -166,8 +166,9 @@ def bench_claims(
 
 
 @bench_app.command("verifier")
-def bench_verifier(
-    quick: Annotated[bool, typer.Option(help="few prompts, within a minute")] = False,
+def bench_verifier(  # noqa: PLR0913  (each is a flag)
+    quick: Annotated[bool, typer.Option(help="one prompt of each kind, a minute or two")] = False,
+    prompts: Annotated[int, typer.Option(help="real prompts of each kind", min=1)] = 15,
     model: Annotated[str, typer.Option(help="folder, hub's id or short name of a small model")] = "coder05",
     soak_s: Annotated[float, typer.Option(help="seconds of requests that come and are cancelled", min=0)] = 0.0,
     threads: Annotated[int | None, typer.Option(help="CPU threads for torch", min=1)] = None,
@@ -178,7 +179,8 @@ def bench_verifier(
     from agentspec.proxy.bench.verifier import run
 
     progress = Console(stderr=True, highlight=False, soft_wrap=True)
-    print_report(run(model, quick, soak_s, threads, progress.print), as_json=as_json)
+    options = {"model": model, "quick": quick, "prompts": prompts, "soak_s": soak_s, "threads": threads}
+    print_report(run(progress.print, **options), as_json=as_json)
 
 
 @bench_app.command("traces")

@@ -11,14 +11,15 @@ from agentspec.proxy.bench.figures import Figure, Report
 from agentspec.verifier.config import require_extra
 
 
-def run(model: str, quick: bool, soak_s: float, threads: int | None, progress: Callable[[str], None]) -> Report:
-    """Measure.
+def run(progress: Callable[[str], None], **options: Any) -> Report:
+    """Measure; `options` are those of `agentspec.verifier.bench.run.Options`.
 
     Raises:
         ConfigError: the extra `verifier` is missing, or the model cannot be found or run.
     """
     require_extra()
     bench: Any = import_module("agentspec.verifier.bench.run")
-    found = bench.run(bench.Options(model, quick, soak_s, threads), progress)
+    wanted = bench.Options(**options)
+    found = bench.run(wanted, progress)
     figures = (Figure(one.name, one.value, one.unit, one.low, one.high, one.n) for one in found)
-    return Report(f"bench verifier, {model}", tuple(figures), environment())
+    return Report(f"bench verifier, {wanted.model}", tuple(figures), environment())

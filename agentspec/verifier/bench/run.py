@@ -30,12 +30,14 @@ class Options:
 
     Attributes:
         model: a folder, a hub's id or a short name, for all that real text is needed for.
+        prompts: real ones of each kind, tool calls and chat; for each of them twenty on the tiny models.
         soak_s: how long requests come and go at the end; 0: not at all.
         threads: of torch; None leaves its default.
     """
 
     model: str = "coder05"
     quick: bool = False
+    prompts: int = 15
     soak_s: float = 0.0
     threads: int | None = None
 
@@ -52,7 +54,7 @@ def run(options: Options, progress: Progress) -> list[Measured]:
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     quick = options.quick
-    figures = identity(2 if quick else 300, progress)
+    figures = identity(2 if quick else 20 * options.prompts, progress)
     figures += chi_square(1_000 if quick else 10_000, 2 if quick else len(SETTINGS), progress)
     figures += _real(options, progress)
     if options.soak_s:
@@ -67,8 +69,8 @@ def _real(options: Options, progress: Progress) -> list[Measured]:
     rig = Rig(Runner(folder, dtype="auto", device="auto"), text)
     prompts = Prompts(text, rig.runner.vocab_size, sorted(rig.runner.eos_ids | text.eos_ids))
     quick = options.quick
-    chat = prompts.chat(1 if quick else 15, 32 if quick else 64)
-    turns = [*prompts.calls(1 if quick else 15, 96 if quick else 256), *chat]
+    count = 1 if quick else options.prompts
+    turns = [*prompts.calls(count, 96 if quick else 160), *prompts.chat(count, 32 if quick else 64)]
     figures = speedups(rig, text, turns, progress)
     figures += forks(rig, 1 if quick else 3, progress)
     texts = [turn.prompt for turn in prompts.chat(6, 32)]

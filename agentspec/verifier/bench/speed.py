@@ -11,13 +11,12 @@ from pathlib import Path
 from agentspec import calls, effects, errors, ids
 from agentspec.verifier.bench.identity import GREEDY
 from agentspec.verifier.bench.measured import Measured, Progress, spread
-from agentspec.verifier.bench.rig import Answer, Rig, ask, in_turns
+from agentspec.verifier.bench.rig import Answer, Rig, ask
 from agentspec.verifier.drafting.external import ExternalDrafter
 from agentspec.verifier.drafting.ngram import NgramDrafter
 from agentspec.verifier.drafting.protocol import Drafter
 from agentspec.verifier.drafting.suffix import SuffixDrafter
 from agentspec.verifier.engine.interface import Submission
-from agentspec.verifier.engine.worker import Engine
 from agentspec.verifier.text import Text
 from agentspec.verifier.verification.constraint import Constraint
 from agentspec.verifier.verification.grammar import CallRules, GrammarFactory
@@ -96,37 +95,41 @@ class Prompts:
         return turns
 
 
-Arm = tuple[str, Callable[[], tuple[Drafter, ...]]]
+Makes = Callable[[], tuple[Drafter, ...]]
 
 
 def speedups(rig: Rig, text: Text, turns: list[Turn], progress: Progress) -> list[Measured]:
-    """Tokens a second after the first one, with each kind of draft over without; and whether all said the same."""
-    arms: list[Arm] = [
-        ("auto", lambda: (ExternalDrafter(text), NgramDrafter(), SuffixDrafter(text))),
-        ("ngram", lambda: (NgramDrafter(),)),
-        ("suffix", lambda: (SuffixDrafter(text),)),
-        ("exact", lambda: (ExternalDrafter(text),)),
-        ("wrong", lambda: (ExternalDrafter(text),)),
-    ]
+    """Tokens a second after the first one, with each kind of draft over without; and whether all said the same.
+
+    Each answer without drafts is timed twice, before and after the others, which begin with another arm each time.
+    """
+    arms: dict[str, Makes] = {
+        "auto": lambda: (ExternalDrafter(text), NgramDrafter(), SuffixDrafter(text)),
+        "ngram": lambda: (NgramDrafter(),),
+        "suffix": lambda: (SuffixDrafter(text),),
+        "exact": lambda: (ExternalDrafter(text),),
+        "wrong": lambda: (ExternalDrafter(text),),
+    }
     ratios: dict[str, list[float]] = {}
     same: list[bool] = []
     for nth, turn in enumerate(turns):
-        plain = _plain(rig, turn)
-        for name, make in arms:
-            ratio, equal = _paired(rig, turn, plain, _expected(text, name, plain), make)
-            ratios.setdefault(f"{turn.kind}.{name}", []).append(ratio)
-            same.append(equal)
-        progress(f"{turn.kind} {nth + 1}/{len(turns)}: " + ", ".join(f"{k} {v[-1]:.2f}x" for k, v in ratios.items()))
-    figures = [spread(f"speedup.{name}", values, "x") for name, values in ratios.items()]
-    named = {figure.name: figure for figure in figures}
-    main = [
-        replace(named[f"speedup.{kind}.auto"], name=f"speedup.{kind}")
-        for kind in ("toolcall", "chat")
-        if f"speedup.{kind}.auto" in named
-    ]
-    worst = min(float(figure.value or 0.0) for figure in figures)
-    real = Measured("identical.real", sum(same) / len(same), "share", n=len(same))
-    return [*main, Measured("speedup.worst_setting", worst, "x"), real, *figures]
+        plain = _played(rig, turn)
+        order = [*arms][nth % len(arms) :] + [*arms][: nth % len(arms)]
+        drafted = {arm: _played(rig, turn, arms[arm], _expected(text, arm, plain)) for arm in order}
+        rate = (plain.tokens_per_s + _played(rig, turn).tokens_per_s) / 2
+        for arm, answer in drafted.items():
+            ratios.setdefault(f"{turn.kind}.{arm}", []).append(answer.tokens_per_s / rate)
+            same.append(answer.tokens == plain.tokens)
+        told = ", ".join(f"{arm} {answer.tokens_per_s / rate:.2f}x" for arm, answer in drafted.items())
+        progress(f"{turn.kind} {nth + 1}/{len(turns)}, {len(plain.tokens)} tokens: {told}")
+    return [*_figures(ratios), Measured("identical.real", sum(same) / len(same), "share", n=len(same))]
+
+
+def _figures(ratios: dict[str, list[float]]) -> list[Measured]:
+    figures = {name: spread(f"speedup.{name}", values, "x") for name, values in sorted(ratios.items())}
+    main = [replace(figures[f"{kind}.auto"], name=f"speedup.{kind}") for kind in ("toolcall", "chat")]
+    worst = min(float(figure.value or 0.0) for figure in figures.values())
+    return [*main, Measured("speedup.worst_setting", worst, "x"), *figures.values()]
 
 
 def _expected(text: Text, arm: str, plain: Answer) -> tuple[str, ...]:
@@ -135,36 +138,9 @@ def _expected(text: Text, arm: str, plain: Answer) -> tuple[str, ...]:
     return ("Nothing of this is ever said, whatever the question may be. " * 20,) if arm == "wrong" else ()
 
 
-def _submission(turn: Turn, expected: tuple[str, ...] = ()) -> Submission:
-    return Submission(turn.prompt, GREEDY, turn.new, constraint=turn.constraint(), expected=expected)
-
-
-def _plain(rig: Rig, turn: Turn) -> Answer:
-    with rig.engine() as engine:
-        return ask(engine, [_submission(turn)])[0]
-
-
-def _paired(
-    rig: Rig, turn: Turn, plain: Answer, expected: tuple[str, ...], make: Callable[[], tuple[Drafter, ...]]
-) -> tuple[float, bool]:
-    """The ratio of one pair, both with their prompt already there, the slower and the faster first by turns."""
-    rates: dict[str, float] = {}
-    equal = True
-
-    def play(name: str, engine: Engine, ahead: tuple[str, ...]) -> None:
-        nonlocal equal
+def _played(rig: Rig, turn: Turn, make: Makes = tuple, expected: tuple[str, ...] = ()) -> Answer:
+    """The answer of a fresh engine that has the prompt already."""
+    with rig.engine(*make()) as engine:
         ask(engine, [Submission(turn.prompt, GREEDY, 1, speculate=False)])
-        answer = ask(engine, [_submission(turn, ahead)])[0]
-        rates[name] = answer.tokens_per_s
-        equal = equal and answer.tokens == plain.tokens
-
-    def without(_: int) -> None:
-        with rig.engine() as engine:
-            play("without", engine, ())
-
-    def with_drafts(_: int) -> None:
-        with rig.engine(*make()) as engine:
-            play("with", engine, expected)
-
-    in_turns(1, without, with_drafts)
-    return rates["with"] / rates["without"], equal
+        wanted = Submission(turn.prompt, GREEDY, turn.new, constraint=turn.constraint(), expected=expected)
+        return ask(engine, [wanted])[0]
