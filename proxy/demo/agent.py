@@ -124,6 +124,7 @@ class Agent:
             parallel_tool_calls=False,
             max_completion_tokens=_MAX_TOKENS,
             extra_headers={"x-agentspec-session": session},
+            extra_body={"cache_salt": session},  # the engine drafts nothing from the other arm's answers
             **request,
         )
         reply = _read(stream)

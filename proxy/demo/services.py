@@ -114,9 +114,13 @@ def free_port() -> int:
 
 
 def verifier(model: str, log: Path, waiting: Callable[[float], None] | None = None) -> Service:
-    """The bundled engine, serving `model`."""
+    """The bundled engine, serving `model`; it drafts tokens from what probes wrote, and from nothing else.
+
+    With its other drafters the turns of so small a model, which say little that was not said before, are over before
+    a probe is.
+    """
     port = free_port()
-    arguments = ["--model", model, "--port", str(port)]
+    arguments = ["--model", model, "--port", str(port), "--speculate", "external"]
     return Service("the engine", "agentspec.verifier", arguments, port, log, patience_s=600.0, waiting=waiting)
 
 
