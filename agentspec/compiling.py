@@ -10,6 +10,13 @@ import numba
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def compiled(signature: str) -> Callable[[F], F]:
-    """Compile at import, or take it from the cache: beside the module, or in the user's cache folder."""
-    return cast(Callable[[F], F], numba.njit(signature, cache=True, nogil=True, error_model="numpy"))
+def compiled(signature: str, *, fused: bool = False) -> Callable[[F], F]:
+    """Compile at import, or take it from the cache: beside the module, or in the user's cache folder.
+
+    Args:
+        fused: a product and a sum may become one instruction; nothing may be reordered either way.
+    """
+    options: Any = {"cache": True, "nogil": True, "error_model": "numpy"}
+    if fused:
+        options["fastmath"] = {"contract"}
+    return cast(Callable[[F], F], numba.njit(signature, **options))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import median
 
 Progress = Callable[[str], None]
 
@@ -25,13 +26,6 @@ class Measured:
     n: int | None = None
 
 
-def middle(values: list[float]) -> float:
-    """The median."""
-    ordered = sorted(values)
-    half = len(ordered) // 2
-    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
-
-
 def spread(name: str, values: list[float], unit: str = "ratio") -> Measured:
     """The median of paired ratios, with the least and the largest of them."""
-    return Measured(name, middle(values), unit, min(values), max(values), len(values))
+    return Measured(name, median(values), unit, min(values), max(values), len(values))

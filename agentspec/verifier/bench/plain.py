@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM
 
 from agentspec.verifier.bench.identity import GREEDY, generated
-from agentspec.verifier.bench.measured import Measured, Progress, middle, spread
+from agentspec.verifier.bench.measured import Measured, Progress, spread
 from agentspec.verifier.bench.rig import Rig, ask, in_turns
 from agentspec.verifier.engine.interface import Submission
 
@@ -35,7 +36,7 @@ def against_transformers(rig: Rig, folder: str, load: Load, progress: Progress) 
         for batch in _BATCHES:
             theirs, ours = _rates(rig, model, load, batch)
             ratios = [one / other for one, other in zip(ours, theirs, strict=True)]
-            progress(f"plain decoding of {batch}: {middle(ours):.1f} tokens/s, transformers {middle(theirs):.1f}")
+            progress(f"plain decoding of {batch}: {median(ours):.1f} tokens/s, transformers {median(theirs):.1f}")
             figures += [spread(f"vs_hf.b{batch}", ratios), spread(f"tokens_per_s.b{batch}", ours, "tokens/s")]
     return [Measured("vs_hf", min(float(one.value or 0.0) for one in figures[::2]), "ratio"), *figures]
 

@@ -9,25 +9,17 @@ serves 16 of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
-import numba
 import numpy as np
 
+from agentspec.compiling import compiled
 from agentspec.verifier.engine.kv import BLOCK_TOKENS
 
-F = TypeVar("F", bound=Callable[..., Any])
 BLOCK = BLOCK_TOKENS
 
 
-def _compiled(signature: str) -> Callable[[F], F]:
-    """Compile at import, or take it from numba's cache; a product and a sum may fuse, nothing may be reordered."""
-    options: Any = {"cache": True, "nogil": True, "error_model": "numpy", "fastmath": {"contract"}}
-    return cast(Callable[[F], F], numba.njit(signature, **options))
-
-
-@_compiled("float32(float32)")
+@compiled("float32(float32)", fused=True)
 def _exp(x: Any) -> Any:
     """e^x for x <= 0 (Cephes' polynomial, 2 ulp); 0 below -87."""
     clipped = max(x, np.float32(-87.0))
@@ -48,7 +40,7 @@ def _exp(x: Any) -> Any:
     )
 
 
-@_compiled("void(float32[::1], float32[:,::1], float32[::1])")
+@compiled("void(float32[::1], float32[:,::1], float32[::1])", fused=True)
 def _scores(query: Any, keys: Any, out: Any) -> None:
     """`query [dim]`, `keys [dim, BLOCK]` -> `out [BLOCK]`; eight dimensions at a time."""
     for j in range(BLOCK):
@@ -67,7 +59,7 @@ def _scores(query: Any, keys: Any, out: Any) -> None:
             out[j] += query[d] * keys[d, j]
 
 
-@_compiled("void(float32[::1], float32[:,::1], float32, float32[::1])")
+@compiled("void(float32[::1], float32[:,::1], float32, float32[::1])", fused=True)
 def _weigh(chances: Any, values: Any, shrink: Any, total: Any) -> None:
     """`total [dim]` = `shrink * total + chances [BLOCK] @ values [BLOCK, dim]`; eight keys at a time."""
     dim = len(total)
@@ -82,7 +74,7 @@ def _weigh(chances: Any, values: Any, shrink: Any, total: Any) -> None:
             total[d] += low + high
 
 
-@_compiled("float32(float32[::1], int64, float32, float32[::1])")
+@compiled("float32(float32[::1], int64, float32, float32[::1])", fused=True)
 def _soften(chances: Any, seen: Any, peak: Any, lanes: Any) -> Any:
     """Turn scores into weights under the higher of the old and this block's peak, which is returned.
 
@@ -102,7 +94,7 @@ def _soften(chances: Any, seen: Any, peak: Any, lanes: Any) -> Any:
     return higher
 
 
-@_compiled("void(float32[::1], float32, float32[::1], float32[::1], float32[::1])")
+@compiled("void(float32[::1], float32, float32[::1], float32[::1], float32[::1])", fused=True)
 def _begin(query: Any, scale: Any, scaled: Any, total: Any, lanes: Any) -> None:
     """The sums of one query vector at nothing."""
     for d in range(len(query)):
@@ -112,7 +104,7 @@ def _begin(query: Any, scale: Any, scaled: Any, total: Any, lanes: Any) -> None:
         lanes[j] = 0.0
 
 
-@_compiled("void(float32[::1], float32[::1], float32[::1])")
+@compiled("void(float32[::1], float32[::1], float32[::1])", fused=True)
 def _finish(total: Any, lanes: Any, out: Any) -> None:
     """The weighted mean of the values."""
     mass = np.float32(0.0)
@@ -122,9 +114,10 @@ def _finish(total: Any, lanes: Any, out: Any) -> None:
         out[d] = total[d] / mass
 
 
-@_compiled(
+@compiled(
     "void(float32[:,:,::1], float32[:,:,::1], float32[:,:,:,::1], float32[:,:,:,::1],"
-    " int32[:,::1], int32[::1], float32, int64, int64)"
+    " int32[:,::1], int32[::1], float32, int64, int64)",
+    fused=True,
 )
 def attend(  # noqa: PLR0913 - a kernel is given its arrays one by one, and is its loops
     query: Any, out: Any, keys: Any, values: Any, tiles: Any, tables: Any, scale: Any, start: Any, end: Any
@@ -169,7 +162,7 @@ def attend(  # noqa: PLR0913 - a kernel is given its arrays one by one, and is i
             _finish(total[r], lanes[r], out[row + r // groups, head * groups + r % groups])
 
 
-@_compiled("void(float32[:,:,::1], float32[:,:,::1], float32[:,:,:,::1], float32[:,:,:,::1], int32[:,::1])")
+@compiled("void(float32[:,:,::1], float32[:,:,::1], float32[:,:,:,::1], float32[:,:,:,::1], int32[:,::1])", fused=True)
 def write(key: Any, value: Any, keys: Any, values: Any, writes: Any) -> None:
     """Put rows into their blocks.
 

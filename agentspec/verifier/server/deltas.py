@@ -4,19 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from agentspec.events import ReasoningDelta, TextDelta
 
-@dataclass(frozen=True, slots=True)
-class TextDelta:
-    """More visible text."""
-
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class ReasoningDelta:
-    """More of the thinking."""
-
-    text: str
+__all__ = ["CallArguments", "CallStart", "Delta", "ReasoningDelta", "TextDelta"]
 
 
 @dataclass(frozen=True, slots=True)
