@@ -34,7 +34,7 @@ class SuffixLimits:
         all_tokens: kept of all sessions and workspaces together; the longest unused go first.
         sessions, workspaces: how many of each are kept.
         prompt_tokens: of a prompt's new part, read when a request opens (a microsecond a token).
-        copied_tokens: of it, copied in the background.
+        copied_tokens: of it, copied in the background (0: none).
         least_match: tokens of context that must agree.
         nodes: tokens proposed at most, by each of the four kinds of text.
     """
@@ -125,7 +125,10 @@ class SessionText:
 
     def copy(self, tokens: Sequence[int]) -> None:
         """Have copies made of a text."""
-        newest = list(tokens[-self._drafter.limits.copied_tokens :])
+        limit = self._drafter.limits.copied_tokens
+        if limit == 0:
+            return
+        newest = list(tokens[-limit:])
         self._copies.append(self._drafter.copier.submit(_copied, self._drafter.codec, newest))
 
     def collect(self, *, wait: bool = False) -> None:
