@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import sqlalchemy as sa
@@ -115,7 +116,7 @@ class SqlLedger:
 
 def _parameters(statement: Any, rows: Sequence[Row]) -> list[Any]:
     order = statement.positiontup
-    return [dict(row) for row in rows] if order is None else [tuple(row[name] for name in order) for row in rows]
+    return [dict(row) for row in rows] if order is None else list(map(itemgetter(*order), rows))
 
 
 def _known(table: str, columns: Sequence[str]) -> list[str]:

@@ -26,6 +26,7 @@ _SUMS = tuple(column.name for column in RUNS.c if column.server_default is not N
 _FACTS = ("session", "model", "endpoint", "runtime", "held_out")
 
 COLUMNS = ("trajectory", "tenant", *_FACTS, "began_at", "ended_at", *_SUMS)
+_NOTHING: dict[str, Any] = {**dict.fromkeys(COLUMNS), "tenant": "", **dict.fromkeys(_SUMS, 0)}
 
 
 def sums_of(rows: Iterable[tuple[str, Row]]) -> list[dict[str, Any]]:
@@ -37,17 +38,12 @@ def sums_of(rows: Iterable[tuple[str, Row]]) -> list[dict[str, Any]]:
             continue
         run = found.get(trajectory)
         if run is None:
-            run = found[trajectory] = _empty(trajectory)
+            run = found[trajectory] = _NOTHING | {"trajectory": trajectory}
         run["spans"] += table != "contents"
         run["size_bytes"] += SIZE_BYTES[table] + sum(len(row.get(name) or "") for name in _LONG.get(table, ()))
         run["tenant"] = run["tenant"] or row.get("tenant") or ""
         _ADDS[table](run, row)
     return [found[trajectory] for trajectory in sorted(found) if found[trajectory]["ended_at"] is not None]
-
-
-def _empty(trajectory: str) -> dict[str, Any]:
-    run = dict.fromkeys(COLUMNS, 0)
-    return {**run, **dict.fromkeys(_FACTS), "trajectory": trajectory, "tenant": "", "began_at": None, "ended_at": None}
 
 
 def _lasted(run: dict[str, Any], at: float | None, until: float | None) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from agentspec import channel
 from agentspec.calls import ToolCall, canonical_json, parse_arguments
 from agentspec.config import Settings
-from agentspec.ids import ordered_id
+from agentspec.ids import new_id
 from agentspec.later import Later
 from agentspec.protocols import Ledger, LiveTurn, ProbeRecord
 from agentspec.proxy.bet import Bet
@@ -97,7 +97,7 @@ class Scribe:
         self._ledger.record(
             "probes",
             {
-                "id": ordered_id(),
+                "id": new_id(),
                 **_owner(turn, probe.started_s),
                 "model": turn.request.model,
                 "started_s": probe.started_s,
@@ -120,10 +120,10 @@ class Scribe:
         for nth, guess in enumerate(guesses):
             row = _guess(guess, placed.get(id(guess.prediction)), came[nth] if came is not None else None)
             row["arguments"] = self._arguments(guess.prediction.call.arguments)
-            self._ledger.record("predictions", {"id": ordered_id(), **_owner(turn, guess.offered_s), **row})
+            self._ledger.record("predictions", {"id": new_id(), **_owner(turn, guess.offered_s), **row})
         for quiet in turn.quiet:
             row = _quiet(quiet, len(turn.calls) == quiet.known if came is not None else None)
-            self._ledger.record("predictions", {"id": ordered_id(), **_owner(turn, quiet.offered_s), **row})
+            self._ledger.record("predictions", {"id": new_id(), **_owner(turn, quiet.offered_s), **row})
 
     def bet(self, bet: Bet, reason: str) -> None:
         """A bet has its outcome."""
@@ -168,7 +168,7 @@ class Scribe:
         self._ledger.record(
             "claims",
             {
-                "id": ordered_id(),
+                "id": new_id(),
                 "turn": asked.turn if asked else None,
                 "trajectory": asked.trajectory if asked else None,
                 "tenant": asked.tenant if asked else None,
