@@ -167,7 +167,7 @@ def bench_claims(
 
 @bench_app.command("verifier")
 def bench_verifier(  # noqa: PLR0913  (each is a flag)
-    quick: Annotated[bool, typer.Option(help="one prompt of each kind, a minute or two")] = False,
+    quick: Annotated[bool, typer.Option(help="one short prompt of each kind, about a minute")] = False,
     prompts: Annotated[int, typer.Option(help="real prompts of each kind", min=1)] = 15,
     model: Annotated[str, typer.Option(help="folder, hub's id or short name of a small model")] = "coder05",
     soak_s: Annotated[float, typer.Option(help="seconds of requests that come and are cancelled", min=0)] = 0.0,

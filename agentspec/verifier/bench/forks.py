@@ -11,15 +11,13 @@ from agentspec.verifier.engine.interface import Submission
 
 _PREFIX_TOKENS = 2048
 _PROBES = 64
-_PROBE_TOKENS = 24
-_TURN_TOKENS = 48
 
 
-def forks(rig: Rig, rounds: int, progress: Progress) -> list[Measured]:
-    """A fork of a long prefix, many forks of one turn, and a probe beside a running turn."""
+def forks(rig: Rig, rounds: int, progress: Progress, turn_tokens: int = 48) -> list[Measured]:
+    """A fork of a long prefix, many forks of one turn, and a probe beside a running turn of `turn_tokens`."""
     shares = [_share(rig, nth) for nth in range(rounds)]
     progress(f"fork: {shares[-1]:.4f} of computing {_PREFIX_TOKENS} tokens again")
-    slower = _slowdowns(rig, rounds)
+    slower = _slowdowns(rig, rounds, turn_tokens)
     progress(f"probe beside a turn: {slower[-1]:.3f} of the time alone")
     return [spread("fork_share", shares), _copies(rig), spread("probe_slowdown", slower)]
 
@@ -58,7 +56,7 @@ def _copies(rig: Rig) -> Measured:
     return Measured("fork_blocks_per_probe", (most - before) / _PROBES, "blocks", n=_PROBES)
 
 
-def _slowdowns(rig: Rig, rounds: int) -> list[float]:
+def _slowdowns(rig: Rig, rounds: int, turn_tokens: int) -> list[float]:
     """Seconds of a turn's token while a probe runs beside it, over those alone."""
     alone: list[float] = []
     beside: list[float] = []
@@ -67,12 +65,12 @@ def _slowdowns(rig: Rig, rounds: int) -> list[float]:
         ask(engine, [Submission(prefix, GREEDY, 1)])
 
         def quiet(_: int) -> None:
-            alone.append(1 / ask(engine, [Submission(prefix, GREEDY, _TURN_TOKENS)])[0].tokens_per_s)
+            alone.append(1 / ask(engine, [Submission(prefix, GREEDY, turn_tokens)])[0].tokens_per_s)
 
         def probed(nth: int) -> None:
-            turn = Asked(engine, Submission(prefix, GREEDY, _TURN_TOKENS))
+            turn = Asked(engine, Submission(prefix, GREEDY, turn_tokens))
             turn.until(2)
-            probe = Asked(engine, Submission([*prefix, 12 + nth], GREEDY, _PROBE_TOKENS, priority=1))
+            probe = Asked(engine, Submission([*prefix, 12 + nth], GREEDY, turn_tokens // 2, priority=1))
             beside.append(1 / turn.whole().tokens_per_s)
             probe.ticket.cancel()
 

@@ -54,6 +54,11 @@ class Answer:
         """After the first token."""
         return (len(self.tokens) - 1) / max(self.last_at - self.first_at, 1e-9)
 
+    @property
+    def whole_per_s(self) -> float:
+        """Tokens a second from the question to the end."""
+        return len(self.tokens) / max(self.last_at - self.asked_at, 1e-9)
+
 
 class Asked:
     """A submission that is under way."""

@@ -42,6 +42,21 @@ class Options:
     threads: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much is asked of the real model: lines of the files to be written, and tokens of answers."""
+
+    lines: int = 24
+    call: int = 160
+    chat: int = 64
+    beside: int = 48
+    plain: int = 32
+    rounds: int = 3
+
+
+FULL, QUICK = Sizes(), Sizes(lines=8, call=32, chat=12, beside=16, plain=8, rounds=1)
+
+
 def run(options: Options, progress: Progress) -> list[Measured]:
     """Measure everything.
 
@@ -68,13 +83,12 @@ def _real(options: Options, progress: Progress) -> list[Measured]:
     text = Text(folder)
     rig = Rig(Runner(folder, dtype="auto", device="auto"), text)
     prompts = Prompts(text, rig.runner.vocab_size, sorted(rig.runner.eos_ids | text.eos_ids))
-    quick = options.quick
-    count = 1 if quick else options.prompts
-    turns = [*prompts.calls(count, 96 if quick else 160), *prompts.chat(count, 32 if quick else 64)]
+    sizes, count = (QUICK, 1) if options.quick else (FULL, options.prompts)
+    turns = [*prompts.calls(count, sizes.call, sizes.lines), *prompts.chat(count, sizes.chat)]
     figures = speedups(rig, text, turns, progress)
-    figures += forks(rig, 1 if quick else 3, progress)
-    texts = [turn.prompt for turn in prompts.chat(6, 32)]
-    return figures + against_transformers(rig, folder, Load(texts, *((1, 16) if quick else (3, 32))), progress)
+    figures += forks(rig, sizes.rounds, progress, sizes.beside)
+    texts = [turn.prompt for turn in prompts.chat(6, sizes.plain)]
+    return figures + against_transformers(rig, folder, Load(texts, sizes.rounds, sizes.plain), progress)
 
 
 def on_device(device: str, folder: Path, progress: Progress) -> list[Measured]:

@@ -30,7 +30,6 @@ _QUESTIONS = (
     "Why is the sky blue? Explain it to a child of ten years.",
 )
 _SOURCES = (errors, ids, effects, calls)
-_LINES = 24
 _WRITE = {
     "name": "write_file",
     "parameters": {
@@ -80,14 +79,14 @@ class Prompts:
         prompts = [self._text.render([{"role": "user", "content": question}], []) for question in asked]
         return [Turn("chat", prompt, lambda: None, new) for prompt in prompts]
 
-    def calls(self, count: int, new: int) -> list[Turn]:
-        """A file to be written again with one word changed, by a tool call."""
+    def calls(self, count: int, new: int, lines: int) -> list[Turn]:
+        """A file of so many lines to be written again under another name, by a tool call."""
         rules = CallRules((_WRITE,), text=False, required=True, parallel=False)
         turns = []
         for nth in range(count):
             source = inspect.getsource(_SOURCES[nth % len(_SOURCES)])
             path = Path(str(_SOURCES[nth % len(_SOURCES)].__file__)).name
-            shown = "\n".join(source.splitlines()[:_LINES])
+            shown = "\n".join(source.splitlines()[:lines])
             messages = [*_EXAMPLE, {"role": "user", "content": _wish(path, shown)}]
             tools = [{"type": "function", "function": {**_WRITE, "description": "Write a text file."}}]
             prompt = self._text.render(messages, tools)
@@ -99,7 +98,7 @@ Makes = Callable[[], tuple[Drafter, ...]]
 
 
 def speedups(rig: Rig, text: Text, turns: list[Turn], progress: Progress) -> list[Measured]:
-    """Tokens a second after the first one, with each kind of draft over without; and whether all said the same.
+    """Tokens a second where the prompt is there already, with each kind of draft over without; and whether all said the same.
 
     Each answer without drafts is timed twice, before and after the others, which begin with another arm each time.
     """
@@ -116,11 +115,11 @@ def speedups(rig: Rig, text: Text, turns: list[Turn], progress: Progress) -> lis
         plain = _played(rig, turn)
         order = [*arms][nth % len(arms) :] + [*arms][: nth % len(arms)]
         drafted = {arm: _played(rig, turn, arms[arm], _expected(text, arm, plain)) for arm in order}
-        rate = (plain.tokens_per_s + _played(rig, turn).tokens_per_s) / 2
+        rate = (plain.whole_per_s + _played(rig, turn).whole_per_s) / 2
         for arm, answer in drafted.items():
-            ratios.setdefault(f"{turn.kind}.{arm}", []).append(answer.tokens_per_s / rate)
+            ratios.setdefault(f"{turn.kind}.{arm}", []).append(answer.whole_per_s / rate)
             same.append(answer.tokens == plain.tokens)
-        told = ", ".join(f"{arm} {answer.tokens_per_s / rate:.2f}x" for arm, answer in drafted.items())
+        told = ", ".join(f"{arm} {answer.whole_per_s / rate:.2f}x" for arm, answer in drafted.items())
         progress(f"{turn.kind} {nth + 1}/{len(turns)}, {len(plain.tokens)} tokens: {told}")
     return [*_figures(ratios), Measured("identical.real", sum(same) / len(same), "share", n=len(same))]
 
