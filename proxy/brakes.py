@@ -24,6 +24,8 @@ from agentspec.proxy.spending import Spending
 log = logging.getLogger("agentspec.brakes")
 
 PROBE = "probe"
+GUARDED_SHARE = 0.15
+"""What a second of a discarded run costs at least in the brakes' books, where nothing is known of its tool."""
 _ALL = "*"
 """Of the probes of all tools."""
 
@@ -109,7 +111,7 @@ class Brakes:
             self._breakers[bet.prediction.predictor, _tool(bet)[0]].never_mind()
             return
         account = self._accounts[bet.turn.trajectory]
-        cost_s = self.miss_cost_share(_tool(bet)[0]) * bet.discarded_s
+        cost_s = self._guarded_share(_tool(bet)[0]) * bet.discarded_s
         standing = self._standing(bet.prediction.answerable, bet.turn.tenant)
         standing.lost_s, standing.saved_s = standing.lost_s + cost_s, standing.saved_s + bet.saved_s
         if bet.served:
@@ -125,8 +127,17 @@ class Brakes:
 
     def miss_cost_share(self, tool: str) -> float:
         """What a second of a discarded run of this tool costs, in seconds."""
+        own = self._own_share(tool)
+        return self._miss_cost_share if own is None else own
+
+    def _guarded_share(self, tool: str) -> float:
+        """The same where it has gone wrong: the gate prices what is usual, a brake what may be."""
+        own = self._own_share(tool)
+        return max(GUARDED_SHARE, self._miss_cost_share) if own is None else own
+
+    def _own_share(self, tool: str) -> float | None:
         own = self._of_tools.get(tool)
-        return self._miss_cost_share if own is None or own.miss_cost_share is None else own.miss_cost_share
+        return None if own is None else own.miss_cost_share
 
     def _stopped_early(self, bet: Bet) -> None:
         usual_s = self._averages.tool_latency(*_tool(bet)).value

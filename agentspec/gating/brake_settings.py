@@ -45,9 +45,9 @@ class BrakeSettings(BaseSettings):
 
     max_runs_per_turn: int = Field(16, ge=0, description="runs ahead that one turn may have")
     chain_depth: int = Field(1, ge=0, le=3, description="turns that are looked ahead beyond the running one (0: none)")
-    miss_cost_share: float = Field(0.15, ge=0, description="what a discarded run costs, as a share of its tool seconds")
+    miss_cost_share: float = Field(0.05, ge=0, description="what a discarded run costs, as a share of its tool seconds")
     max_discarded_share: float = Field(
-        0.48, ge=0, le=1, description="share of runs ahead that may be discarded, by predictor (1: any)"
+        0.49, ge=0, le=1, description="share of runs ahead that may be discarded, by predictor (1: any)"
     )
     holdout_share: float = Field(
         0.02, ge=0, le=1, description="share of trajectories without speculation, to measure what it saves"

@@ -26,7 +26,7 @@ class Policy:
         max_runs_per_turn: runs ahead that one turn may have.
     """
 
-    miss_cost_share: float = 0.15
+    miss_cost_share: float = 0.05
     min_saving_s: float = 0.02
     egress_factor: float = 0.8
     max_runs_per_turn: int = 16

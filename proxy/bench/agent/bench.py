@@ -38,7 +38,7 @@ Progress = Callable[[str], None]
 
 PACE = Pace(tokens_per_s=200.0, ttft_ms=200.0)
 QUICK_CORNER_S, CORNER_S = 4.0, 60.0
-QUICK_ROUNDS, ROUNDS = 1, 6
+QUICK_ROUNDS, ROUNDS = 3, 7
 """In which the costs are measured."""
 QUICK_TASKS = 10
 QUICK_DOMAINS = ("airline",)

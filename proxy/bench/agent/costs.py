@@ -34,8 +34,8 @@ from agentspec.recollection import Question
 
 _SHORT, _LONG = 20, 220
 _FEW, _MANY = 2, 6
-_PAIRS = 8
-"""Tasks that are played straight and through the proxy, by turns."""
+_PAIRS = 4
+"""Tasks that are played straight and through the proxy, by turns, in each round."""
 _PACE = Pace(tokens_per_s=1000.0, ttft_ms=20.0)
 """Fast, and yet a token at a time."""
 
@@ -138,7 +138,7 @@ def _relay_s(tasks: Sequence[Recording], endpoint: str, proxy: _Proxy) -> float:
     """How much later a turn ends through the proxy, by the clock: the middle of several pairs."""
     ways = endpoint, f"{proxy.url}/v1"
     later = []
-    for nth in range(_PAIRS):
+    for nth in range(_PAIRS * len(tasks)):
         task = tasks[nth % len(tasks)]
         taken = {way: _taken_s(task, way) for way in (ways if nth % 2 else reversed(ways))}
         turns = sum(step.role == "assistant" for step in task.steps)
