@@ -17,6 +17,7 @@ from agentspec.verifier.drafting.ngram import NgramDrafter
 from agentspec.verifier.drafting.protocol import Drafter
 from agentspec.verifier.drafting.suffix import SuffixDrafter
 from agentspec.verifier.engine.interface import Submission
+from agentspec.verifier.engine.worker import Engine
 from agentspec.verifier.text import Text
 from agentspec.verifier.verification.constraint import Constraint
 from agentspec.verifier.verification.grammar import CallRules, GrammarFactory
@@ -98,7 +99,7 @@ Makes = Callable[[], tuple[Drafter, ...]]
 
 
 def speedups(rig: Rig, text: Text, turns: list[Turn], progress: Progress) -> list[Measured]:
-    """Tokens a second where the prompt is there already, with each kind of draft over without; and whether all said the same.
+    """Tokens a second where the prompt is there, with each kind of draft over without; and whether all said the same.
 
     Each answer without drafts is timed twice, before and after the others, which begin with another arm each time.
     """
@@ -112,10 +113,12 @@ def speedups(rig: Rig, text: Text, turns: list[Turn], progress: Progress) -> lis
     ratios: dict[str, list[float]] = {}
     same: list[bool] = []
     for nth, turn in enumerate(turns):
-        plain = _played(rig, turn)
-        order = [*arms][nth % len(arms) :] + [*arms][: nth % len(arms)]
-        drafted = {arm: _played(rig, turn, arms[arm], _expected(text, arm, plain)) for arm in order}
-        rate = (plain.whole_per_s + _played(rig, turn).whole_per_s) / 2
+        with rig.engine() as engine:
+            ask(engine, [Submission(turn.prompt, GREEDY, 1)])
+            plain = _played(engine, turn)
+            order = [*arms][nth % len(arms) :] + [*arms][: nth % len(arms)]
+            drafted = {arm: _played(engine, turn, arms[arm], _expected(text, arm, plain)) for arm in order}
+            rate = (plain.whole_per_s + _played(engine, turn).whole_per_s) / 2
         for arm, answer in drafted.items():
             ratios.setdefault(f"{turn.kind}.{arm}", []).append(answer.whole_per_s / rate)
             same.append(answer.tokens == plain.tokens)
@@ -137,9 +140,7 @@ def _expected(text: Text, arm: str, plain: Answer) -> tuple[str, ...]:
     return ("Nothing of this is ever said, whatever the question may be. " * 20,) if arm == "wrong" else ()
 
 
-def _played(rig: Rig, turn: Turn, make: Makes = tuple, expected: tuple[str, ...] = ()) -> Answer:
-    """The answer of a fresh engine that has the prompt already."""
-    with rig.engine(*make()) as engine:
-        ask(engine, [Submission(turn.prompt, GREEDY, 1, speculate=False)])
-        wanted = Submission(turn.prompt, GREEDY, turn.new, constraint=turn.constraint(), expected=expected)
-        return ask(engine, [wanted])[0]
+def _played(engine: Engine, turn: Turn, make: Makes = tuple, expected: tuple[str, ...] = ()) -> Answer:
+    """The answer of an engine that has the prompt already, and drafters that have seen nothing."""
+    engine.redraft(make())
+    return ask(engine, [Submission(turn.prompt, GREEDY, turn.new, constraint=turn.constraint(), expected=expected)])[0]

@@ -7,9 +7,11 @@ import queue
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence as Seq
 
 import torch
 
+from agentspec.verifier.drafting.protocol import Drafter
 from agentspec.verifier.drafting.tree import TokenTree
 from agentspec.verifier.engine.branching import plant
 from agentspec.verifier.engine.continuation import Codec, continued, kept_answers
@@ -58,7 +60,7 @@ class Engine:
         self._scheduler = Scheduler(
             Paging(blocks, BLOCK_TOKENS), options.limits, lambda rows: runner.cost.spare(rows, _PROBE_SLOWDOWN)
         )
-        self._speculation = Speculation(options.drafters, runner.cost, runner.vocab_size)
+        self.redraft(options.drafters)
         self._inbox: queue.SimpleQueue[_Arrival | None] = queue.SimpleQueue()
         self._arrivals = 0
         self._stopping = False
@@ -72,11 +74,6 @@ class Engine:
     def running(self) -> int:
         """Sequences that are waiting or running."""
         return len(self._scheduler.active)
-
-    @property
-    def steps(self) -> int:
-        """Forwards so far."""
-        return self._counts["steps"]
 
     def submit(self, submission: Submission, sink: Sink) -> Ticket:
         """Queue a request. `sink` is called from the worker thread: `Started`, `Token`s, then `Finished` or `Failed`.
@@ -110,6 +107,10 @@ class Engine:
             evicted_blocks=tree.evicted,
             step_s=self._step_s,
         )
+
+    def redraft(self, drafters: Seq[Drafter]) -> None:
+        """Have others draft from now on, of whom nothing is known yet. Only while nothing runs."""
+        self._speculation = Speculation(drafters, self._runner.cost, self._runner.vocab_size)
 
     def close(self) -> None:
         """Stop after the current step and wait for the worker; unfinished sequences get no further events."""

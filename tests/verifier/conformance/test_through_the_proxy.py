@@ -52,7 +52,7 @@ def test_a_draft_reaches_the_turn_that_the_proxy_named(engine: RunningEngine, tm
             answer = client.post(f"{runtime.base_url}/chat/completions", json=streamed)
         assert answer.status_code == 200
         counts = proxy.deps.desk.drafts.counts
-        eventually(lambda: counts.taken or counts.refused or counts.faults)
+        eventually(lambda: counts.taken or counts.refused or counts.faults, timeout_s=60)
         assert (counts.taken, counts.refused, counts.faults) == (1, 0, 0)
         reader = proxy._reader
         (row,) = eventually(lambda: [turn for one in reader.trajectories() for turn in reader.turns(one["trajectory"])])

@@ -107,6 +107,18 @@ def test_exact_drafts_save_steps_and_are_counted(make_bench: Any) -> None:
     assert parrot.openings == []
 
 
+def test_other_drafters_start_with_nothing_known(make_bench: Any) -> None:
+    bench = make_bench(drafters=(Parrot([1, 2, 3] * 10),))
+    plain = bench.submit(PROMPT, max_new=30).wait()
+    parrot = Parrot(plain.ids)
+    bench.engine.redraft([parrot])
+    assert bench.engine.stats().drafts == {}
+    drafted = bench.submit(PROMPT, max_new=30).wait()
+    assert drafted.ids == plain.ids and drafted.finished.accepted_tokens > 0
+    bench.engine.redraft([])
+    assert bench.submit(PROMPT, max_new=30).wait().ids == plain.ids and bench.engine.stats().drafts == {}
+
+
 def modelled_s(bench: Any, runner: Any, monkeypatch: pytest.MonkeyPatch) -> float:
     """Time that 20 requests of up to 40 tokens would take on a device where 8 rows cost twice as much as one."""
     cost = CostModel([1, 8, 64], [0.1, 0.2, 1.0])
@@ -199,10 +211,10 @@ def test_cancelling_frees_blocks_within_a_step(make_bench: Any) -> None:
     bench = make_bench(prefill_chunk=4)
     long = bench.submit(PROMPT * 8, max_new=5)
     long.next()
-    before = bench.engine.steps
+    before = bench.engine.stats().steps
     long.ticket.cancel()
     bench.settle()
-    assert bench.engine.steps - before <= 2
+    assert bench.engine.stats().steps - before <= 2
     assert bench.engine.stats().blocks_used == 0
 
 

@@ -96,9 +96,9 @@ def test_a_client_that_leaves_ends_all_of_its_choices(
     body = {**endless(service), **field, "stream": True}
     with http.stream("POST", path, json=body) as response:
         next(begun(response))
-        before = service.engine.steps
+        before = service.engine.stats().steps
     until(lambda: not service.engine.running and not service.in_flight)
-    assert service.engine.steps < before + 400
+    assert service.engine.stats().steps < before + 400
 
 
 def next_request(turn: Any, tools: Any) -> dict[str, Any]:
