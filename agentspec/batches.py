@@ -16,7 +16,7 @@ log = logging.getLogger("agentspec.batches")
 
 T = TypeVar("T")
 
-_GATHER_S = 0.1
+_GATHER_S = 0.2
 _MAX_BATCH = 2000
 _CLOSE_S = 10.0
 
@@ -26,7 +26,7 @@ def _never() -> float | None:
 
 
 class Batches(Generic[T]):
-    """Hands items to `write` in its own thread, in order, as many at a time as have come in a tenth of a second.
+    """Hands items to `write` in its own thread, in order, as many at a time as have come in a fifth of a second.
 
     `write` counts what it loses itself; what it raises is logged and its batch is counted as dropped. `rest` is asked
     after each batch, and again when as many seconds have passed as it answered (None: after the next batch). One

@@ -102,7 +102,7 @@ class SqlLedger:
         runs = sums_of(rows)
         with self._engine.begin() as connection:
             for (name, *columns), some in alike.items():
-                connection.exec_driver_sql(*self._insert(name, tuple(columns), some))
+                connection.exec_driver_sql(*self._insert(name, _told(columns, some), some))
             if runs:
                 connection.exec_driver_sql(self._upsert.string, _parameters(self._upsert, runs))
 
@@ -117,6 +117,11 @@ class SqlLedger:
 def _parameters(statement: Any, rows: Sequence[Row]) -> list[Any]:
     order = statement.positiontup
     return [dict(row) for row in rows] if order is None else list(map(itemgetter(*order), rows))
+
+
+def _told(columns: Sequence[str], rows: Sequence[Row]) -> tuple[str, ...]:
+    """Those that any of the rows has a value for: what is null need not be told."""
+    return tuple(name for name in columns if any(row[name] is not None for row in rows))
 
 
 def _known(table: str, columns: Sequence[str]) -> list[str]:
