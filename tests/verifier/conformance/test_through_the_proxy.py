@@ -48,15 +48,21 @@ def test_a_draft_reaches_the_turn_that_the_proxy_named(engine: RunningEngine, tm
     try:
         alone = httpx.post(f"{url}/chat/completions", json=body, timeout=240, trust_env=False).json()
         streamed = {**body, "stream": True, "stream_options": {"include_usage": True}}
+        counts, asked = proxy.deps.desk.drafts.counts, 0
         with httpx.Client(trust_env=False, timeout=240) as client:
-            answer = client.post(f"{runtime.base_url}/chat/completions", json=streamed)
-        assert answer.status_code == 200
-        counts = proxy.deps.desk.drafts.counts
-        eventually(lambda: counts.taken or counts.refused or counts.faults, timeout_s=60)
-        assert (counts.taken, counts.refused, counts.faults) == (1, 0, 0)
+            while asked < 5 and not counts.taken:  # on a busy machine a short answer may be over before the draft comes
+                answer = client.post(f"{runtime.base_url}/chat/completions", json=streamed)
+                assert answer.status_code == 200
+                asked += 1
+                eventually(lambda so_far=asked: counts.taken + counts.refused + counts.faults >= so_far, timeout_s=60)
+        assert (counts.taken, counts.refused, counts.faults) == (1, asked - 1, 0)
         reader = proxy._reader
-        (row,) = eventually(lambda: [turn for one in reader.trajectories() for turn in reader.turns(one["trajectory"])])
-        assert row["completion_tokens"] == alone["usage"]["completion_tokens"]
+
+        def rows() -> list[Any]:
+            return [turn for one in reader.trajectories() for turn in reader.turns(one["trajectory"])]
+
+        told = eventually(lambda: rows() if len(rows()) == asked else None)
+        assert {row["completion_tokens"] for row in told} == {alone["usage"]["completion_tokens"]}
     finally:
         runtime.close()
         proxy.stop()
