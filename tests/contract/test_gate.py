@@ -202,7 +202,8 @@ def test_what_a_discarded_run_costs_may_be_said_of_a_tool(endpoint, start, join,
         get.runs.clear()
         proxy = start(guess, max_discarded_share=1.0, tool_budgets=budgets)
         agent = agent_of(join(proxy, get.tool), get.tool)
-        endpoint.answers([say("x"), get.ran["A"] if runs else 0.2, *calls_end()])
+        until = get.ran["A"] if runs else 0.2
+        endpoint.script = lambda exchange, number, until=until: [say("x"), until, *calls_end()]
         agent.think()
         assert get.runs == runs
 
