@@ -25,7 +25,8 @@ log = logging.getLogger("agentspec.brakes")
 
 PROBE = "probe"
 GUARDED_SHARE = 0.15
-"""What a second of a discarded run costs at least in the brakes' books, where nothing is known of its tool."""
+"""What a second of a discarded run costs at least in the brakes' books, where nothing is known of its tool: the gate
+prices what is usual, a brake what may be."""
 _ALL = "*"
 """Of the probes of all tools."""
 
@@ -111,7 +112,7 @@ class Brakes:
             self._breakers[bet.prediction.predictor, _tool(bet)[0]].never_mind()
             return
         account = self._accounts[bet.turn.trajectory]
-        cost_s = self._guarded_share(_tool(bet)[0]) * bet.discarded_s
+        cost_s = self.miss_cost_share(_tool(bet)[0], GUARDED_SHARE) * bet.discarded_s
         standing = self._standing(bet.prediction.answerable, bet.turn.tenant)
         standing.lost_s, standing.saved_s = standing.lost_s + cost_s, standing.saved_s + bet.saved_s
         if bet.served:
@@ -125,19 +126,16 @@ class Brakes:
         if bet.prediction.predictor == PROBE and bet.served:
             self._net(PROBE, _ALL, bet.gain_s)
 
-    def miss_cost_share(self, tool: str) -> float:
-        """What a second of a discarded run of this tool costs, in seconds."""
-        own = self._own_share(tool)
-        return self._miss_cost_share if own is None else own
+    def miss_cost_share(self, tool: str, at_least: float = 0.0) -> float:
+        """What a second of a discarded run of this tool costs, in seconds.
 
-    def _guarded_share(self, tool: str) -> float:
-        """The same where it has gone wrong: the gate prices what is usual, a brake what may be."""
-        own = self._own_share(tool)
-        return max(GUARDED_SHARE, self._miss_cost_share) if own is None else own
-
-    def _own_share(self, tool: str) -> float | None:
+        Args:
+            at_least: for a tool that has no share of its own.
+        """
         own = self._of_tools.get(tool)
-        return None if own is None else own.miss_cost_share
+        if own is None or own.miss_cost_share is None:
+            return max(at_least, self._miss_cost_share)
+        return own.miss_cost_share
 
     def _stopped_early(self, bet: Bet) -> None:
         usual_s = self._averages.tool_latency(*_tool(bet)).value

@@ -34,7 +34,7 @@ def test_every_family_says_the_same_with_any_drafter_in_any_mix() -> None:
 
 
 def test_a_fork_is_measured_against_its_prefix_and_copies_none_of_it(rig: Rig) -> None:
-    figures = {one.name: one for one in forks(rig, 1, quiet)}
+    figures = {one.name: one for one in forks(rig, 1, quiet, 48)}
     assert 0 < float(figures["fork_share"].value or 0) < 1
     assert float(figures["fork_blocks_per_probe"].value or 9) <= 1.0
     assert figures["probe_slowdown"].value is not None

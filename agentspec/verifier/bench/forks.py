@@ -13,7 +13,7 @@ _PREFIX_TOKENS = 2048
 _PROBES = 64
 
 
-def forks(rig: Rig, rounds: int, progress: Progress, turn_tokens: int = 48) -> list[Measured]:
+def forks(rig: Rig, rounds: int, progress: Progress, turn_tokens: int) -> list[Measured]:
     """A fork of a long prefix, many forks of one turn, and a probe beside a running turn of `turn_tokens`."""
     shares = [_share(rig, nth) for nth in range(rounds)]
     progress(f"fork: {shares[-1]:.4f} of computing {_PREFIX_TOKENS} tokens again")

@@ -24,7 +24,7 @@ class Load:
 
     texts: list[list[int]]
     rounds: int
-    new: int = 32
+    new: int
 
 
 def against_transformers(rig: Rig, folder: str, load: Load, progress: Progress) -> list[Measured]:

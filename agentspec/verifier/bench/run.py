@@ -44,7 +44,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much is asked of the real model: lines of the files to be written, and tokens of answers."""
+    """How much is asked of the real model: lines of the files to be written, tokens of answers, rounds of pairs."""
 
     lines: int = 24
     call: int = 160
@@ -107,6 +107,6 @@ def on_device(device: str, folder: Path, progress: Progress) -> list[Measured]:
     )
     write(config, folder)
     rig = Rig(Runner(str(folder), dtype="auto", device=device), Bytes())
-    figures = forks(rig, 3, progress)
+    figures = forks(rig, FULL.rounds, progress, FULL.beside)
     texts = [[(7 * nth + 31 * at) % 32_000 for at in range(64)] for nth in range(8)]
-    return figures + against_transformers(rig, str(folder), Load(texts, 3), progress)
+    return figures + against_transformers(rig, str(folder), Load(texts, FULL.rounds, FULL.plain), progress)
