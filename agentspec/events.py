@@ -104,3 +104,21 @@ TurnEvent = (
     | Usage
     | TurnEnd
 )
+
+
+def text_joined(events: list[TurnEvent]) -> list[TurnEvent]:
+    """The same, with pieces of text that follow each other as one, and those of reasoning.
+
+    >>> text_joined([TextDelta("a"), TextDelta("b"), ReasoningDelta("c")])
+    [TextDelta(text='ab'), ReasoningDelta(text='c')]
+    """
+    joined: list[TurnEvent] = []
+    for event in events:
+        last = joined[-1] if joined else None
+        if isinstance(event, TextDelta) and isinstance(last, TextDelta):
+            joined[-1] = TextDelta(last.text + event.text)
+        elif isinstance(event, ReasoningDelta) and isinstance(last, ReasoningDelta):
+            joined[-1] = ReasoningDelta(last.text + event.text)
+        else:
+            joined.append(event)
+    return joined

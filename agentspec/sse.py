@@ -44,8 +44,8 @@ class SseDecoder:
 
     def feed(self, chunk: bytes) -> list[ServerSentEvent]:
         """Take the next bytes and return the events that they completed."""
-        if (data := self._one_event(chunk)) is not None:
-            return [ServerSentEvent("message", data.decode("utf-8", "replace"))]
+        if (plain := self.plain_data(chunk)) is not None:
+            return [ServerSentEvent("message", data.decode("utf-8", "replace")) for data in plain]
         events: list[ServerSentEvent] = []
         for line in self._lines(chunk):
             if line:
@@ -54,14 +54,18 @@ class SseDecoder:
                 events.append(event)
         return events
 
-    def _one_event(self, chunk: bytes) -> bytes | None:
-        """The data of a chunk that is one event of one line, as most endpoints send them; None: look closer."""
+    def plain_data(self, chunk: bytes) -> list[bytes] | None:
+        """The data of each event, where these bytes are whole events of one line, as most endpoints send them.
+
+        None: they are not, and `feed` has to look closer.
+        """
         if self._pending or self._data or self._event or not chunk.startswith(_DATA) or not chunk.endswith(_END):
             return None
-        if chunk.find(b"\n") != len(chunk) - len(_END) or b"\r" in chunk:
+        plain = chunk[len(_DATA) : -len(_END)].split(_END + _DATA)
+        if chunk.count(b"\n") != len(_END) * len(plain) or b"\r" in chunk:
             return None
         self._first = self._after_cr = False
-        return chunk[len(_DATA) : -len(_END)]
+        return plain
 
     def _lines(self, chunk: bytes) -> list[bytes]:
         if self._after_cr and chunk.startswith(b"\n"):

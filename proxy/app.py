@@ -21,6 +21,7 @@ from collections.abc import Awaitable, Callable
 from agentspec import channel
 from agentspec.errors import ApiError, RequestError
 from agentspec.proxy.asgi import (
+    CHUNK_WRITER,
     HANGUP,
     ClientGone,
     Message,
@@ -212,7 +213,8 @@ async def _use_http(scope: Scope, send: Send) -> None:
 
 
 def _client(scope: Scope, receive: Receive, send: Send, api: WireApi) -> Client:
-    return Client(receive, send, api, (scope.get("extensions") or {}).get(HANGUP))
+    extensions = scope.get("extensions") or {}
+    return Client(receive, send, api, extensions.get(HANGUP), extensions.get(CHUNK_WRITER))
 
 
 def _split(path: str) -> tuple[str | None, str]:

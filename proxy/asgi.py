@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -60,6 +60,23 @@ class Hangup:
 
 HANGUP = "agentspec.hangup"
 """The extension of a scope under which our own server offers its `Hangup`."""
+
+
+class ChunkWriter(Protocol):
+    """Writes pieces of an answer that goes out in chunks without waiting: what `send` does with them, in one step."""
+
+    @property
+    def chunked(self) -> bool:
+        """Whether an answer goes out, in chunks."""
+        ...
+
+    def write(self, chunk: bytes) -> bool:
+        """Write the next piece; false where the client should read some of what it has before the next."""
+        ...
+
+
+CHUNK_WRITER = "agentspec.chunk_writer"
+"""The extension of a scope under which our own server offers a `ChunkWriter` for this request."""
 
 
 class ClientGone(Exception):

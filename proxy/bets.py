@@ -13,13 +13,15 @@ from agentspec.calls import ToolCall
 from agentspec.events import CallComplete, CallNamed, OtherChoiceCalls, ReasoningDelta, TextDelta, TurnEvent
 from agentspec.gating.gate import Verdict
 from agentspec.protocols import Headers, Prediction, Speculator
+from agentspec.proxy.answer_decoder import AnswerDecoder
 from agentspec.proxy.bet import Bet
 from agentspec.proxy.brakes import PROBE
 from agentspec.proxy.chains import Carried
 from agentspec.proxy.desk import Desk
 from agentspec.proxy.judge import EAGER, Guess, is_call, no
 from agentspec.proxy.lessons import Lessons
-from agentspec.proxy.live import AnswerDecoder, Live
+from agentspec.proxy.live import Live
+from agentspec.proxy.reading import Reading
 from agentspec.proxy.runtimes import UNSEEN, RuntimeLink
 from agentspec.proxy.waiting import Waiting
 
@@ -36,6 +38,7 @@ class TurnBets:
         self._learns = speculation
         self._guesses = speculation and not turn.held_out
         self._decoder: AnswerDecoder | None = None
+        self._reading = Reading(desk.rounds, self._read)
         self._tasks: list[asyncio.Task[None]] = []
         self._bets: list[Bet] = []
         self._lessons = Lessons(desk.judge, turn)
@@ -147,23 +150,23 @@ class TurnBets:
         elif self._turn.request.background:  # its calls come later, in the answer to another request
             self._hold_reads()
 
-    def sending(self) -> None:
-        if self._link is not None and not self._pending:
+    def relayed(self, chunk: bytes) -> None:
+        if self._link is not None and not self._pending and not self._turn.request.stream:
             self._pending = True
             self._link.undecoded += 1
+        shows_call = self._decoder is not None and self._decoder.may_show_call(chunk)
+        self._reading.add(chunk, at_once=shows_call or self._turn.silent)
 
-    def sent(self, chunk: bytes) -> None:
+    def _read(self, data: bytes) -> None:
         if self._turn.first_byte_s is None:
             self._turn.first_byte_s = self._turn.elapsed_s()
         try:
             if self._decoder is not None:
-                for event in self._decoder.feed(chunk):
+                for event in self._decoder.feed(data):
                     self._see(event)
         except Exception as error:
             self._desk.fault("reader", error)
             self._blind()
-        if self._turn.request.stream:
-            self._decoded()
 
     def _blind(self) -> None:
         """This answer cannot be read, so it may hold a call that writes: hold reads back until it is done with."""
@@ -261,6 +264,7 @@ class TurnBets:
         """The answer is over, one way or another. Never raises."""
         if self._finished:
             return
+        self._reading.now()
         try:
             self._finish(client_left, note)
         except Exception as error:

@@ -54,6 +54,7 @@ def _hear(frame: str | bytes, link: RuntimeLink, deps: Deps) -> None:
         if isinstance(message, channel.Hello):
             _welcome(message, link, deps)
         elif link.id:
+            deps.desk.rounds.catch_up()  # an agent acts on what went out
             deps.desk.books.hear(link, message)
     except msgspec.DecodeError as error:
         log.warning("runtime %s sent what this version does not understand: %s", link.label, error)

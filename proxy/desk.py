@@ -15,6 +15,7 @@ from agentspec.proxy.draft_savings import DraftSavings
 from agentspec.proxy.judge import Judge
 from agentspec.proxy.learning import Learner
 from agentspec.proxy.live import Live
+from agentspec.proxy.reading import Rounds
 from agentspec.proxy.runtimes import RuntimeLink
 from agentspec.proxy.scribe import Scribe
 
@@ -34,6 +35,8 @@ class Desk:
     """What is predicted beyond running turns."""
     learner: Learner | None = None
     """Who tells memory; None where nothing is learnt."""
+    rounds: Rounds = field(default_factory=Rounds)
+    """When relayed answers are read."""
     drafts: DraftOffers | None = None
     """Who hands probes' texts over to engines; None where nobody does."""
     draft_savings: DraftSavings = field(default_factory=DraftSavings)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from agentspec.proxy.asgi import HANGUP, Hangup
+from agentspec.proxy.asgi import CHUNK_WRITER, HANGUP, Hangup
 from agentspec.proxy.doors import head_too_large
 
 _END_OF_HEAD = b"\r\n\r\n"
@@ -54,6 +54,7 @@ class GuardedHttp(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        cycle.scope["extensions"] = {**(cycle.scope.get("extensions") or {}), CHUNK_WRITER: _Chunks(cycle)}  # type: ignore[dict-item]
         self._served = (cycle,)
         super()._start_asgi_task(cycle, app)
 
@@ -68,6 +69,28 @@ class GuardedHttp(HttpToolsProtocol):
             b"content-length: %d\r\nconnection: close\r\n\r\n%s" % (len(body), body)
         )
         self.transport.close()
+
+
+class _Chunks:
+    """Writes as uvicorn's `send` does. Implements `ChunkWriter`."""
+
+    __slots__ = ("_cycle",)
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle = cycle
+
+    @property
+    def chunked(self) -> bool:
+        cycle = self._cycle
+        goes_out = cycle.response_started and not (cycle.response_complete or cycle.disconnected)
+        return goes_out and bool(cycle.chunked_encoding) and cycle.scope["method"] != "HEAD"
+
+    def write(self, chunk: bytes) -> bool:
+        cycle = self._cycle
+        if cycle.disconnected:
+            return False
+        cycle.transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+        return not cycle.flow.write_paused
 
 
 def guarded_http(max_header_bytes: int) -> type[GuardedHttp]:

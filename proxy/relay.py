@@ -13,8 +13,18 @@ from types import TracebackType
 from typing import Protocol
 
 from agentspec.errors import UpstreamError
-from agentspec.protocols import Headers, Upstream, UpstreamRequest, UpstreamResponse
-from agentspec.proxy.asgi import ClientGone, Hangup, Message, Receive, Send, end_to_end, header, send_error
+from agentspec.protocols import Headers, Pouring, Upstream, UpstreamRequest, UpstreamResponse
+from agentspec.proxy.asgi import (
+    ChunkWriter,
+    ClientGone,
+    Hangup,
+    Message,
+    Receive,
+    Send,
+    end_to_end,
+    header,
+    send_error,
+)
 from agentspec.wire.apis import WireApi
 
 log = logging.getLogger("agentspec.relay")
@@ -27,12 +37,8 @@ class Observer(Protocol):
         """Status and headers are known."""
         ...
 
-    def sending(self) -> None:
-        """A chunk is about to go out; it will be seen when it has gone."""
-        ...
-
-    def sent(self, chunk: bytes) -> None:
-        """What went out since the last time: one chunk or several in one."""
+    def relayed(self, chunk: bytes) -> None:
+        """A chunk goes out. Whatever takes time with it has to wait until it has gone."""
         ...
 
 
@@ -41,9 +47,7 @@ class Silent:
 
     def opened(self, status: int, headers: Headers) -> None: ...
 
-    def sending(self) -> None: ...
-
-    def sent(self, chunk: bytes) -> None: ...
+    def relayed(self, chunk: bytes) -> None: ...
 
 
 class _Guarded:
@@ -58,15 +62,9 @@ class _Guarded:
         except Exception:
             self._switch_off()
 
-    def sending(self) -> None:
+    def relayed(self, chunk: bytes) -> None:
         try:
-            self._inner.sending()
-        except Exception:
-            self._switch_off()
-
-    def sent(self, chunk: bytes) -> None:
-        try:
-            self._inner.sent(chunk)
+            self._inner.relayed(chunk)
         except Exception:
             self._switch_off()
 
@@ -92,6 +90,8 @@ class Client:
     api: WireApi
     hangup: Hangup | None = None
     """Tells at once that it left; without it `receive` is watched, which takes a task."""
+    writer: ChunkWriter | None = None
+    """Takes chunks without waiting; without it each is sent."""
 
 
 class ClientWatch:
@@ -140,7 +140,7 @@ async def answer(
     """Relay a request. An endpoint that cannot be reached is told to the client in the API's error shape; one that
     breaks off in mid-answer leaves the answer unfinished, which breaks the client's connection off as well.
     """
-    relay = _Relay(client.send, _Guarded(observer) if observer is not None else Silent())
+    relay = _Relay(client, _Guarded(observer) if observer is not None else Silent())
     watch = ClientWatch(client)
     try:
         async with watch:
@@ -158,11 +158,10 @@ async def answer(
 class _Relay:
     """One request and its answer, on their way."""
 
-    def __init__(self, send: Send, observer: Observer) -> None:
-        self._send = send
+    def __init__(self, client: Client, observer: Observer) -> None:
+        self._send = client.send
+        self._writer = client.writer
         self._observer = observer
-        self._unread: list[bytes] = []
-        """Chunks that are on their way and that the observer has not seen."""
         self.started = False
         self.whole = False
 
@@ -177,31 +176,35 @@ class _Relay:
             self.whole = True
             await asyncio.sleep(0)  # the event loop writes what was sent when its tasks have paused
         finally:
-            self._read()
             await response.close()
 
     async def _body(self, response: UpstreamResponse, awaited_bytes: int | None) -> None:
         """The body. An endpoint that breaks off breaks our answer off as well: an honest end would be a lie."""
+        writer = self._writer if awaited_bytes is None else None
+        if writer is not None and writer.chunked and isinstance(response, Pouring):
+            await self._pour(response, writer)
+            return
         async for chunk in response.chunks():
             if awaited_bytes is not None:
                 awaited_bytes -= len(chunk)
-            self._observer.sending()
+            self._observer.relayed(chunk)
             await self._send(_body_message(chunk, more=awaited_bytes != 0))
-            self._read_later(chunk)
         if awaited_bytes != 0:
             await self._send(_body_message(b"", more=False))
 
-    def _read_later(self, chunk: bytes) -> None:
-        """Let the observer see it when it has gone out: reading takes as long as writing."""
-        if not self._unread:
-            asyncio.get_running_loop().call_soon(self._read)
-        self._unread.append(chunk)
+    async def _pour(self, response: Pouring, writer: ChunkWriter) -> None:
+        """A body of unknown length, each chunk in the step in which it came."""
 
-    def _read(self) -> None:
-        """All of it in one: whoever waits until everything is read must not go on between two chunks."""
-        chunks, self._unread = self._unread, []
-        if chunks:
-            self._observer.sent(chunks[0] if len(chunks) == 1 else b"".join(chunks))
+        def take(chunk: bytes) -> bool:
+            self._observer.relayed(chunk)
+            try:
+                return writer.write(chunk)
+            except (RuntimeError, OSError) as error:
+                raise ClientGone from error
+
+        while not await response.pour(take):
+            await self._send(_body_message(b"", more=True))  # waits until the client has read some
+        await self._send(_body_message(b"", more=False))
 
 
 def _body_message(chunk: bytes, *, more: bool) -> Message:

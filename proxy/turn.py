@@ -144,13 +144,9 @@ class _Speculation:
         if self._begun is not None:
             self._begun.bets.opened(status, headers)
 
-    def sending(self) -> None:
+    def relayed(self, chunk: bytes) -> None:
         if self._begun is not None:
-            self._begun.bets.sending()
-
-    def sent(self, chunk: bytes) -> None:
-        if self._begun is not None:
-            self._begun.bets.sent(chunk)
+            self._begun.bets.relayed(chunk)
 
     def finish(self, *, client_left: bool, note: str) -> None:
         """The answer is over: settle, and keep in the index no more of it than its calls."""
@@ -172,6 +168,7 @@ class _Begun:
 
 def _begin(incoming: Incoming, request: TurnRequest, deps: Deps) -> _Begun:
     head, tenant = incoming.caller.head, incoming.caller.tenant
+    deps.desk.rounds.catch_up()  # it may go on from an answer of which something is unread
     session = told(head, b"x-agentspec-session")
     retry = (told(head, b"x-stainless-retry-count") or "0") != "0"
     placement = deps.index.place(request, tenant=tenant, session=session, retry=retry)

@@ -9,17 +9,20 @@ from __future__ import annotations
 import asyncio
 import functools
 import weakref
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
+from aiohttp.client_proto import ResponseHandler
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait_exponential
 from yarl import URL
 
 from agentspec.errors import UpstreamError
 from agentspec.protocols import Headers, UpstreamRequest, UpstreamResponse
+from agentspec.proxy.arrivals import Arrivals, Handler
 
 _CONNECT_LIMIT_S = 10.0
 _MAX_HEADER_BYTES = 2**17
@@ -63,6 +66,8 @@ class _Connector(aiohttp.TCPConnector):
 
     def __init__(self) -> None:
         super().__init__(limit=0, ttl_dns_cache=60, keepalive_timeout=_KEEP_ALIVE_S)
+        made: type[ResponseHandler] = Handler
+        self._factory = functools.partial(made, loop=self._loop)
         self._used: weakref.WeakSet[object] = weakref.WeakSet()
 
     async def connect(self, *args: Any, **kwargs: Any) -> aiohttp.connector.Connection:
@@ -121,7 +126,7 @@ class AiohttpUpstream:
         except (aiohttp.ClientError, OSError, ValueError) as error:
             message = f"cannot reach the endpoint {self._base}: {error}. Is it running, and is --upstream right?"
             raise UpstreamError(message) from error
-        return _Response(response, self._base)
+        return _Response(response, self._base, self._silence_limit_s)
 
     def _start(self) -> aiohttp.ClientSession:
         self._session = aiohttp.ClientSession(
@@ -142,26 +147,42 @@ class AiohttpUpstream:
 
 
 class _Response:
-    def __init__(self, response: aiohttp.ClientResponse, base: str) -> None:
+    def __init__(self, response: aiohttp.ClientResponse, base: str, silence_limit_s: float) -> None:
         self._response = response
         self._base = base
+        self._arrivals = Arrivals(response, silence_limit_s)
         self.status = response.status
         self._cut = _watch_for_a_cut(response)
         self.headers: Headers = [(name.lower(), value) for name, value in response.raw_headers]
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        try:
-            content = self._response.content
-            while chunk := await content.readany():
+        with self._faults():
+            while chunk := await self._arrivals.next():
                 yield chunk
-            if self._cut is not None and self._cut.done() and (error := self._cut.exception()) is not None:
-                raise aiohttp.ClientConnectionError(str(error))
+            self._check_cut()
+
+    async def pour(self, take: Callable[[bytes], bool]) -> bool:
+        with self._faults():
+            whole = await self._arrivals.pour(take)
+            if whole:
+                self._check_cut()
+            return whole
+
+    def _check_cut(self) -> None:
+        if self._cut is not None and self._cut.done() and (error := self._cut.exception()) is not None:
+            raise aiohttp.ClientConnectionError(str(error))
+
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        try:
+            yield
         except TimeoutError as error:
             raise UpstreamError("the endpoint fell silent", code="upstream_timeout", status=504) from error
         except (aiohttp.ClientError, OSError) as error:
             raise UpstreamError(f"the endpoint {self._base} broke off: {error}", code="upstream_broke_off") from error
 
     async def close(self) -> None:
+        self._arrivals.over()
         if self._response.content.at_eof():
             self._response.release()
             return

@@ -48,20 +48,26 @@ class EventStream:
 
     def feed(self, chunk: bytes) -> list[TurnEvent]:
         """Take the next bytes as the endpoint sent them (decompressed) and return what they said."""
+        plain = self._sse.plain_data(chunk) if self.read is None else None
+        if plain is not None:
+            return [event for data in plain for event in self._said(data)]
         events: list[TurnEvent] = []
         for event in self._sse.feed(chunk):
-            if self.read is not None and event.event not in self.read:
-                continue
-            if (plain := self._plain(event.data)) is not None:
-                events += plain
-                continue
-            payload = payload_of(event.data)  # "[DONE]" is none
-            if payload is not None:
-                told = payload.get("type")
-                events += self._payload(payload, told if isinstance(told, str) and told else event.event)
+            if self.read is None or event.event in self.read:
+                events += self._said(event.data, event.event)
         return events
 
-    def _plain(self, text: str) -> list[TurnEvent] | None:
+    def _said(self, data: str | bytes, kind: str = "message") -> list[TurnEvent]:
+        """What one event says."""
+        if (plain := self._plain(data)) is not None:
+            return plain
+        payload = payload_of(data if isinstance(data, str) else data.decode("utf-8", "replace"))  # "[DONE]" is none
+        if payload is None:
+            return []
+        told = payload.get("type")
+        return self._payload(payload, told if isinstance(told, str) and told else kind)
+
+    def _plain(self, data: str | bytes) -> list[TurnEvent] | None:
         """What a payload says that carries some text and nothing else, as most do; None: read it whole."""
         return None
 

@@ -22,6 +22,8 @@ class WireApi:
         open_stream: a decoder for one streamed answer.
         read_answer: the same events, from an answer that was not streamed.
         error_body: one of our own errors, as its clients expect it.
+        call_signs: one of these is in every piece of a streamed answer that begins a call or goes on with one, as
+            endpoints usually write them.
     """
 
     name: str
@@ -30,6 +32,7 @@ class WireApi:
     open_stream: Callable[[], AnswerStream]
     read_answer: Callable[[bytes], list[TurnEvent]]
     error_body: Callable[[ApiError], dict[str, object]]
+    call_signs: tuple[bytes, ...]
 
 
 _ANTHROPIC_TYPES = {
@@ -48,7 +51,15 @@ def _anthropic_error(error: ApiError) -> dict[str, object]:
     return {"type": "error", "error": {"type": kind, "message": error.message, "code": error.code}}
 
 
-CHAT = WireApi("chat", "/v1/chat/completions", chat.read_request, chat.ChatStream, chat.read_answer, ApiError.body)
+CHAT = WireApi(
+    "chat",
+    "/v1/chat/completions",
+    chat.read_request,
+    chat.ChatStream,
+    chat.read_answer,
+    ApiError.body,
+    (b'"tool_calls":[{', b'"tool_calls": [{', b'"function_call":{', b'"function_call": {'),
+)
 RESPONSES = WireApi(
     "responses",
     "/v1/responses",
@@ -56,9 +67,16 @@ RESPONSES = WireApi(
     responses.ResponsesStream,
     responses.read_answer,
     ApiError.body,
+    (b"_call",),
 )
 MESSAGES = WireApi(
-    "messages", "/v1/messages", messages.read_request, messages.MessagesStream, messages.read_answer, _anthropic_error
+    "messages",
+    "/v1/messages",
+    messages.read_request,
+    messages.MessagesStream,
+    messages.read_answer,
+    _anthropic_error,
+    (b"tool_use", b"input_json_delta"),
 )
 
 API_OF_PATH = {api.path: api for api in (CHAT, RESPONSES, MESSAGES)}

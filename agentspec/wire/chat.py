@@ -150,9 +150,9 @@ class ChatStream(EventStream):
         """The stream is over. A call that is still open then was broken off: it is none."""
         return self._end(None)
 
-    def _plain(self, text: str) -> list[TurnEvent] | None:
+    def _plain(self, data: str | bytes) -> list[TurnEvent] | None:
         try:
-            choices = _plain_decoder.decode(text).choices
+            choices = _plain_decoder.decode(data).choices
         except (msgspec.DecodeError, RecursionError):
             return None
         if len(choices) != 1 or choices[0].index != 0:

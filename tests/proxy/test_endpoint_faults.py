@@ -98,6 +98,43 @@ async def test_an_endpoint_that_falls_silent_mid_stream_is_a_broken_body(
     assert not told.endswith(b"0\r\n\r\n")
 
 
+async def test_a_client_that_reads_late_is_no_silence_of_the_endpoint(endpoint: Any, start_proxy: Any) -> None:
+    block, blocks = b"data: " + bytes(2**16 - 6), 400
+
+    async def answer(exchange: Any) -> None:
+        await exchange.stream()
+        for _ in range(blocks):
+            await exchange.chunk(block)
+        await exchange.end()
+
+    endpoint.answer = answer
+    proxy = start_proxy(endpoint.url, upstream_timeout_s=0.4)
+    reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port, limit=2**16)
+    writer.write(b"POST " + PATHS[0].encode() + b" HTTP/1.1\r\nhost: localhost\r\ncontent-length: 2\r\n\r\n{}")
+    await reader.readuntil(b"\r\n\r\n")
+    await asyncio.sleep(1.2)
+    read = 0
+    while size := int(await reader.readline(), 16):
+        await reader.readexactly(size + 2)
+        read += size
+    assert read == len(block) * blocks
+    writer.close()
+
+
+async def test_an_endpoint_that_speaks_all_the_time_is_not_silent(endpoint: Any, start_proxy: Any) -> None:
+    async def answer(exchange: Any) -> None:
+        await exchange.stream()
+        for _ in range(12):
+            await exchange.chunk(b"data: 1\n\n")
+            await asyncio.sleep(0.1)
+        await exchange.end()
+
+    endpoint.answer = answer
+    proxy = start_proxy(endpoint.url, upstream_timeout_s=0.4)
+    told = await (await proxy.ask(PATHS[0], b'{"model":"m","messages":[]}')).until(b"0\r\n\r\n")
+    assert told.count(b"data: 1") == 12
+
+
 async def test_connecting_in_vain_is_not_told_as_the_long_silence(
     monkeypatch: pytest.MonkeyPatch, start_proxy: Any, chat: Callable[..., bytes]
 ) -> None:

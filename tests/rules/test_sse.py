@@ -51,6 +51,10 @@ def by_the_book(lines: list[str]) -> list[ServerSentEvent]:
 
 @given(stream=streams, bom=st.booleans())
 @example(stream=[("data: a", "\r\n"), ("", "\n")], bom=True)
+@example(stream=[("data: a", "\n"), ("", "\n"), ("data: ", "\n"), ("", "\n"), ("data: b", "\n"), ("", "\n")], bom=False)
+@example(
+    stream=[("data: a", "\n"), ("", "\n"), ("", "\n"), ("data: b", "\n"), ("data: c", "\n"), ("", "\n")], bom=False
+)
 def test_events_are_those_of_the_standard(stream: list[tuple[str, str]], bom: bool) -> None:
     text = ("\ufeff" if bom else "") + "".join(line + end for line, end in stream)
     whole = re.split("\r\n|\n|\r", text.removeprefix("\ufeff"))[:-1]
