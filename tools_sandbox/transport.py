@@ -14,6 +14,8 @@ from typing import Any
 
 import httpx
 
+from agentspec.tools_sandbox.near_transport import NearTransport
+
 log = logging.getLogger("agentspec.transport")
 
 _GONE = ("ConnectError", "ConnectTimeout", "RemoteProtocolError", "ReadError", "WriteError")
@@ -76,27 +78,36 @@ class _Chooser:
 
 
 class SyncWay:
-    """A transport for clients that block. `inner` does the sending (default: the library's own)."""
+    """A transport for clients that block.
+
+    Args:
+        route: where to go.
+        inner: does the sending. Default: the library's own transport, and `NearTransport` where the proxy speaks
+            plain HTTP.
+    """
 
     http: Any = httpx
 
     def __init__(self, route: Callable[[], Route], inner: Any = None) -> None:
         self._chooser = _Chooser(self.http, route)
         self._inner = inner or self.http.HTTPTransport(trust_env=False)
+        self._near = inner or NearTransport(self.http)
 
     def handle_request(self, request: Any) -> Any:
         """Send a request one way or the other."""
         error: Exception | None = None
         proxied = self._chooser.proxied(request)
         if proxied is not None:
+            way = self._near if proxied.url.scheme == "http" else self._inner
             try:
-                return self._inner.handle_request(proxied)
+                return way.handle_request(proxied)
             except self._chooser.gone as gone:
                 error = gone
         return self._inner.handle_request(self._chooser.direct(request, error))
 
     def close(self) -> None:
         """Close the connections."""
+        self._near.close()
         self._inner.close()
 
 
@@ -126,7 +137,7 @@ class AsyncWay:
 
 
 class ProxyTransport(SyncWay, httpx.BaseTransport):
-    """For `httpx.Client`. `inner` does the sending (default: an `httpx.HTTPTransport`)."""
+    """For `httpx.Client`."""
 
 
 class AsyncProxyTransport(AsyncWay, httpx.AsyncBaseTransport):
