@@ -173,18 +173,19 @@ def test_a_guess_is_a_hit_exactly_if_it_is_the_same_call(outcome, case):
 def test_an_agent_that_passes_plain_json_where_models_are_meant_gets_what_it_would_get(endpoint, start, join, agent_of):
     """The tool sees the dict that the agent passes, never a model that we made of it."""
     seen: list[Any] = []
-    ran = Gate()
+    ran: list[Gate] = []
 
     @speculate(effect="read", stable_for=30.0)
     def ship(order: Order) -> str:
         seen.append(type(order))
-        ran.open()
+        ran[-1].open()
         return type(order).__name__
 
     proxy = start(Guesses(ToolCall("ship", {"order": ORDER})))
     agent = agent_of(join(proxy, ship), ship)
-    endpoint.script = lambda exchange, number: asks_for("ship", {"order": ORDER}, after=ran, id=f"c{number}")
+    endpoint.script = lambda exchange, number: asks_for("ship", {"order": ORDER}, after=ran[-1], id=f"c{number}")
     for _ in range(3):
+        ran.append(Gate())
         assert agent.turn() == ["dict"]
     assert proxy.claimed(3)[-1]["outcome"] in SERVED  # after the first it is known how this agent calls
 
