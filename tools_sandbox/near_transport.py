@@ -7,7 +7,10 @@ about what the way through the proxy costs on the same machine.
 from __future__ import annotations
 
 import http.client
+import logging
+from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
 from typing import Any
@@ -16,9 +19,12 @@ import urllib3
 from urllib3.exceptions import ConnectTimeoutError, HTTPError, NewConnectionError, ReadTimeoutError
 from urllib3.util import SKIP_HEADER
 
+log = logging.getLogger("agentspec.transport")
+
 _KEPT = 1_000
 """Idle connections that are kept at most."""
 _READ_BYTES = 2**16
+_LAST_EVENT = b"data: [DONE]\n\n"
 _ADDED = ("accept-encoding", "user-agent")
 """Headers that urllib3 would add where the request has none."""
 
@@ -29,6 +35,7 @@ class NearTransport:
     def __init__(self, library: ModuleType) -> None:
         self._http = library
         self._pools = urllib3.PoolManager(maxsize=_KEPT, retries=False)
+        self._loose_ends: deque[_LooseEnd] = deque(maxlen=_KEPT)
 
     def handle_request(self, request: Any) -> Any:
         """Send a request; returns once status and headers are there.
@@ -36,6 +43,7 @@ class NearTransport:
         Raises:
             TransportError: of the library, as its own transport would.
         """
+        self._tie_up()
         url, allowed = request.url, request.extensions.get("timeout", {})
         pool = self._pools.connection_from_host(url.host, url.port or 80, "http")
         headers = _headers(request)
@@ -56,13 +64,42 @@ class NearTransport:
         return self._http.Response(
             raw.status,
             headers=[(name.encode("ascii"), value.encode("latin-1")) for name, value in raw.headers.items()],
-            stream=_body_class(self._http)(raw, request),
+            stream=_body_class(self._http)(raw, request, self._loose_ends),
             extensions={"http_version": b"HTTP/1.1", "reason_phrase": (raw.reason or "").encode("latin-1")},
         )
 
+    def _tie_up(self) -> None:
+        """Read the ends of answers that nobody read to their end: their connections can be used again."""
+        for _ in range(len(self._loose_ends)):
+            try:
+                self._loose_ends.popleft().tie_up()
+            except IndexError:  # another thread has
+                return
+
     def close(self) -> None:
         """Close the connections."""
+        while self._loose_ends:
+            self._loose_ends.popleft().raw.close()
         self._pools.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class _LooseEnd:
+    """A streamed answer of which all has been read but its very end. SDKs stop at `[DONE]`, a few bytes before."""
+
+    raw: Any
+    rest: Iterator[bytes]
+
+    def tie_up(self) -> None:
+        """Read the end if it is there, and wait for nothing."""
+        try:
+            self.raw.connection.sock.settimeout(0.0)
+            next(self.rest)
+        except StopIteration:
+            return  # urllib3 has taken the connection back
+        except Exception as error:
+            log.debug("an answer did not end after its last event: %r", error)
+        self.raw.close()
 
 
 def _headers(request: Any) -> urllib3.HTTPHeaderDict:
@@ -80,18 +117,27 @@ def _body_class(library: ModuleType) -> Any:
     """The body of a response as it arrives, as a stream of this library."""
 
     class Body(library.SyncByteStream):  # type: ignore[misc, name-defined]
-        def __init__(self, raw: urllib3.BaseHTTPResponse, request: Any) -> None:
+        def __init__(self, raw: urllib3.BaseHTTPResponse, request: Any, loose_ends: deque[_LooseEnd]) -> None:
             self._raw = raw
             self._request = request
+            self._loose_ends = loose_ends
+            self._pieces = _pieces(raw)
+            self._latest = b""
 
         def __iter__(self) -> Iterator[bytes]:
             try:
-                yield from _pieces(self._raw)
+                for piece in self._pieces:
+                    self._latest = piece
+                    yield piece
+                self._latest = b""
             except (HTTPError, OSError, http.client.HTTPException) as error:
                 raise _told(error, self._request, library) from error
 
         def close(self) -> None:
-            self._raw.close()  # what has been read to its end has given its connection back already
+            if self._latest.endswith(_LAST_EVENT) and self._raw.connection is not None:
+                self._loose_ends.append(_LooseEnd(self._raw, self._pieces))
+            else:
+                self._raw.close()  # what has been read to its end has given its connection back already
 
     return Body
 

@@ -6,6 +6,7 @@ import gzip
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -291,3 +292,49 @@ def test_who_leaves_early_lets_go_of_the_connection(library: ModuleType, server:
         with client.stream("POST", "/x", content=b"q") as response:
             assert next(response.iter_raw()) == b"ab"
         assert server.left.wait(5)
+
+
+DONE = b"data: 1\n\ndata: [DONE]\n\n"
+
+
+def until_done(client: Any) -> None:
+    """Read as SDKs do: up to the last event, which is not the end."""
+    with client.stream("POST", "/x", content=b"q") as response:
+        got = b""
+        for piece in response.iter_raw():
+            got += piece
+            if got.endswith(b"[DONE]\n\n"):
+                break
+
+
+@LIBRARIES
+def test_who_stops_at_the_last_event_uses_the_connection_again(library: ModuleType, server: Server) -> None:
+    server.says(CHUNKED + b"%x\r\n%b\r\n" % (len(DONE), DONE), b"0\r\n\r\n")
+    with near(library, server) as client:
+        for _ in range(4):
+            until_done(client)
+            threading.Event().wait(0.05)
+    assert server.connections == 1
+
+
+@LIBRARIES
+@pytest.mark.parametrize(
+    "after", [b"", b"3\r\nabc\r\n0\r\n\r\n", b"rubbish", None], ids=["nothing", "more", "rubbish", "cut"]
+)
+def test_an_answer_that_does_not_end_after_its_last_event_delays_nobody(
+    library: ModuleType, server: Server, after: bytes | None
+) -> None:
+    def answer(peer: socket.socket) -> bool:
+        peer.sendall(CHUNKED + b"%x\r\n%b\r\n" % (len(DONE), DONE) + (after or b""))
+        return after is not None
+
+    server.answer = answer
+    with near(library, server, timeout=5.0) as client:
+        for _ in range(3):
+            until_done(client)
+            threading.Event().wait(0.05)
+        assert server.connections == 3
+        server.says(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
+        began_s = time.monotonic()
+        assert client.post("/x", content=b"q").content == b"{}"
+        assert time.monotonic() - began_s < 2.0
