@@ -16,6 +16,9 @@ _MAX_HELD_BYTES = 64 * 2**20
 _MAX_INFLATION = 100
 """How many times its size a compressed answer may have; more is made to fill memories, not to be read."""
 
+_BEGINS_OR_CLOSES = re.compile(rb'"name"|\}(?:\\[nrt]| )*"')
+"""A call's name, or a piece of its arguments that ends with a brace; between the two most pieces are of no account."""
+
 
 class AnswerDecoder:
     """Turns the relayed bytes of an answer, streamed or whole, gzip or not, into turn events."""
@@ -31,8 +34,10 @@ class AnswerDecoder:
         self._whole = bytearray()
 
     def may_show_call(self, chunk: bytes) -> bool:
-        """Whether these bytes may begin a call or go on with one: no certain sign, cheap to look for."""
-        return self._inflate is not None or self._call_sign.search(chunk) is not None
+        """Whether a call may begin or close with these bytes: no certain sign, cheap to look for."""
+        if self._inflate is not None:
+            return True
+        return self._call_sign.search(chunk) is not None and _BEGINS_OR_CLOSES.search(chunk) is not None
 
     def feed(self, chunk: bytes) -> list[TurnEvent]:
         """The events that these bytes completed, text in a row as one.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-ROUND_S = 0.02
+ROUND_S = 0.04
 """Longest wait of a chunk: little beside the seconds for which runs are worth it."""
 _MOST_BYTES = 2**16
 """As much of one answer waits at most."""
