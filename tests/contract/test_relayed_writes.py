@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import copy
+import json
+from contextlib import contextmanager
 
 import pytest
 
+from agentspec.proxy import reading
+from agentspec.proxy.answer_decoder import AnswerDecoder
 from tests.contract.sandboxed import ran_ahead
-from tests.contract.scripted import Gate, asks_for, call, calls_end, event, eventually, say
+from tests.contract.scripted import DONE, Gate, asks_for, call, calls_end, event, eventually, say
 from tests.contract.shop import CANCEL, GET, GUESS, SERVED, both
-from tests.contract.support import BOTH_WAYS, Agent, Guesses, plain_client, undeclared
+from tests.contract.support import BOTH_WAYS, Agent, Guesses, assistant, plain_client, undeclared
 
 pytestmark = BOTH_WAYS
 
@@ -70,6 +74,54 @@ def test_a_write_of_another_trajectory_voids_a_read_that_waits_for_its_claim(end
     undeclared(other, "cancel", shop.cancel)
     assert other.turn() == ["ok"]
     assert agent.act(calls) == ["A1 cancelled"]
+
+
+@pytest.fixture
+def read_when_asked(monkeypatch):
+    """No chunk shows a call, and the next round is far away: what went out is read for those alone who have to know."""
+    monkeypatch.setattr(AnswerDecoder, "may_show_call", lambda decoder, chunk: False)
+    monkeypatch.setattr(reading, "ROUND_S", 60.0)
+
+
+@contextmanager
+def all_but_the_end(agent, messages):
+    """An answer of which its agent has all that it will act on; the connection is still open."""
+    body = {"model": "m", "messages": messages, "tools": agent.schemas, "stream": True}
+    url, headers = f"{agent.runtime.base_url}/chat/completions", {"authorization": "Bearer k"}
+    with plain_client(agent.runtime) as client, client.stream("POST", url, json=body, headers=headers) as answer:
+        seen, chunks = b"", answer.iter_raw()
+        while FINISH not in seen:
+            seen += next(chunks)
+        yield
+
+
+FINISH = event({}, "tool_calls")
+
+
+@pytest.mark.usefixtures("read_when_asked")
+def test_a_write_that_went_out_unread_holds_reads_back(endpoint, agent, shop):
+    held = Gate()
+    cancels = [say("x"), 0.2, *call(*CANCEL), FINISH, held, DONE]
+    endpoint.answers(asks_for(*GET, after=shop.ran), cancels)
+    calls = agent.think()
+    with all_but_the_end(agent, [{"role": "user", "content": "another conversation"}]):
+        shop.cancel("A1")
+        assert agent.act(calls) == ["A1 cancelled"]
+        assert "get_order" not in {c["tool"] for c in agent.proxy.claimed() if c["outcome"] in SERVED}
+        held.open()
+
+
+@pytest.mark.usefixtures("read_when_asked")
+def test_a_request_that_goes_on_from_an_unread_answer_is_of_its_trajectory(endpoint, agent, shop):
+    held = Gate()
+    cancels = [say("x"), 0.2, *call(*CANCEL, id="c0"), FINISH, held, DONE]
+    endpoint.answers(cancels, [event({}, "stop"), DONE])
+    with all_but_the_end(agent, agent.messages):
+        made = {"id": "c0", "name": CANCEL[0], "arguments": json.dumps(CANCEL[1])}
+        agent.messages += [assistant("x", [made]), {"role": "tool", "tool_call_id": "c0", "content": "ok"}]
+        agent.think()
+        held.open()
+    assert served_again(endpoint, agent, shop)  # the result has closed the write's window
 
 
 def served_again(endpoint, agent, shop) -> bool:
