@@ -28,7 +28,6 @@ class AnswerDecoder:
         encoding = (header(headers, b"content-encoding") or "identity").lower()
         self.readable = encoding in ("identity", "gzip", "deflate")
         self._inflate = zlib.decompressobj(47) if encoding in ("gzip", "deflate") else None  # 47: either header
-        self._call_sign = re.compile(b"|".join(map(re.escape, api.call_signs)))
         self._api = api
         self._stream = api.open_stream() if "text/event-stream" in kind else None
         self._whole = bytearray()
@@ -37,7 +36,7 @@ class AnswerDecoder:
         """Whether a call may begin or close with these bytes: no certain sign, cheap to look for."""
         if self._inflate is not None:
             return True
-        return self._call_sign.search(chunk) is not None and _BEGINS_OR_CLOSES.search(chunk) is not None
+        return self._api.call_sign.search(chunk) is not None and _BEGINS_OR_CLOSES.search(chunk) is not None
 
     def feed(self, chunk: bytes) -> list[TurnEvent]:
         """The events that these bytes completed, text in a row as one.

@@ -42,7 +42,6 @@ class GuardedHttp(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._in_head = False
-        self.scope["extensions"] = {HANGUP: self._hangup}  # type: ignore[dict-item]
         super().on_headers_complete()
         self.headers = list(self.headers)  # a body's trailers go here, not into the request's headers
 
@@ -54,7 +53,8 @@ class GuardedHttp(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        cycle.scope["extensions"] = {**(cycle.scope.get("extensions") or {}), CHUNK_WRITER: _Chunks(cycle)}  # type: ignore[dict-item]
+        extensions: dict[str, Any] = {HANGUP: self._hangup, CHUNK_WRITER: _Chunks(cycle)}
+        cycle.scope["extensions"] = extensions
         self._served = (cycle,)
         super()._start_asgi_task(cycle, app)
 

@@ -46,7 +46,7 @@ class RuntimeLink:
     tells: bool = False
     """Whether it gives copies of the results of runs ahead."""
     undecoded: int = 0
-    """Relayed chunks of its turns whose calls have not been read yet."""
+    """Answers to its turns that are not streamed and have gone out in part: their calls are read at the end."""
     deferred: list[channel.Ask] = field(default_factory=list)
     """Questions that wait until those have been read."""
     _windows: dict[str, float] = field(default_factory=dict)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -22,8 +23,8 @@ class WireApi:
         open_stream: a decoder for one streamed answer.
         read_answer: the same events, from an answer that was not streamed.
         error_body: one of our own errors, as its clients expect it.
-        call_signs: one of these is in every piece of a streamed answer that begins a call or goes on with one, as
-            endpoints usually write them.
+        call_sign: found in every piece of a streamed answer that begins a call or goes on with one, as endpoints
+            usually write them.
     """
 
     name: str
@@ -32,7 +33,7 @@ class WireApi:
     open_stream: Callable[[], AnswerStream]
     read_answer: Callable[[bytes], list[TurnEvent]]
     error_body: Callable[[ApiError], dict[str, object]]
-    call_signs: tuple[bytes, ...]
+    call_sign: re.Pattern[bytes]
 
 
 _ANTHROPIC_TYPES = {
@@ -58,7 +59,7 @@ CHAT = WireApi(
     chat.ChatStream,
     chat.read_answer,
     ApiError.body,
-    (b'"tool_calls":[{', b'"tool_calls": [{', b'"function_call":{', b'"function_call": {'),
+    re.compile(rb'"tool_calls": ?\[\{|"function_call": ?\{'),
 )
 RESPONSES = WireApi(
     "responses",
@@ -67,7 +68,7 @@ RESPONSES = WireApi(
     responses.ResponsesStream,
     responses.read_answer,
     ApiError.body,
-    (b"_call",),
+    re.compile(rb"_call"),
 )
 MESSAGES = WireApi(
     "messages",
@@ -76,7 +77,7 @@ MESSAGES = WireApi(
     messages.MessagesStream,
     messages.read_answer,
     _anthropic_error,
-    (b"tool_use", b"input_json_delta"),
+    re.compile(rb"tool_use|input_json_delta"),
 )
 
 API_OF_PATH = {api.path: api for api in (CHAT, RESPONSES, MESSAGES)}

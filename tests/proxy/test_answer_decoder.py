@@ -19,6 +19,7 @@ from agentspec.events import TextDelta, TurnEnd, TurnEvent
 from agentspec.proxy.answer_decoder import AnswerDecoder
 from agentspec.proxy.relay import Client, answer
 from agentspec.wire.apis import CHAT
+from tests.proxy.canned import Canned
 
 SSE = b'data: {"choices":[{"index":0,"delta":{"content":"hi"}}]}\n\ndata: {"choices":[{"finish_reason":"stop"}]}\n\n'
 WHOLE = json.dumps({"choices": [{"message": {"content": "hi"}, "finish_reason": "stop"}]}).encode()
@@ -91,26 +92,6 @@ class Failing:
 
     def relayed(self, chunk: bytes) -> None:
         self._at("relayed")
-
-
-class Canned:
-    """An endpoint that answers from memory; implements `Upstream` and its response."""
-
-    status = 200
-    headers = ((b"content-type", b"text/event-stream"), (b"keep-alive", b"x"))
-
-    def __init__(self) -> None:
-        self.closed = 0
-
-    async def open(self, request: Any) -> Canned:
-        return self
-
-    async def chunks(self) -> Any:
-        yield b"a"
-        yield b"b"
-
-    async def close(self) -> None:
-        self.closed += 1
 
 
 @pytest.mark.anyio

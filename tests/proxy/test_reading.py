@@ -15,6 +15,7 @@ from agentspec.proxy.answer_decoder import AnswerDecoder
 from agentspec.proxy.reading import Reading, Rounds
 from agentspec.proxy.relay import Client, answer
 from agentspec.wire.apis import CHAT, MESSAGES, RESPONSES, WireApi
+from tests.proxy.canned import Canned
 
 TEXT = b'data: {"choices":[{"index":0,"delta":{"content":"hi"}}]}\n\n'
 
@@ -107,22 +108,6 @@ def test_what_may_show_a_call_is_told_from_text(api: WireApi, piece: bytes, show
     packed = AnswerDecoder([(b"content-type", b"text/event-stream"), (b"content-encoding", b"gzip")], api)
     assert plain.may_show_call(piece) is shows
     assert packed.may_show_call(piece)  # nobody can tell
-
-
-class Canned:
-    """An endpoint that answers from memory; implements `Upstream` and its response."""
-
-    status = 200
-    headers = ((b"content-type", b"text/event-stream"),)
-
-    async def open(self, request: Any) -> Canned:
-        return self
-
-    async def chunks(self) -> Any:
-        yield b"a"
-        yield b"b"
-
-    async def close(self) -> None: ...
 
 
 class CatchingUp:
