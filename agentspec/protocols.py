@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 import msgspec
 
@@ -242,21 +242,17 @@ class UpstreamResponse(Protocol):
         """
         ...
 
-    async def close(self) -> None:
-        """Let go. Before the end this tells the endpoint to stop."""
-        ...
-
-
-@runtime_checkable
-class Pouring(Protocol):
-    """An answer that may be taken without waiting for each chunk."""
-
     async def pour(self, take: Callable[[bytes], bool]) -> bool:
-        """Call `take` with what comes, as soon as it comes, until all has come; false: until `take` said so.
+        """The same without waiting for each chunk: call `take` with what comes, in the step in which it comes, until
+        all has come; false: until `take` said so.
 
         Raises:
             UpstreamError: the endpoint broke off.
         """
+        ...
+
+    async def close(self) -> None:
+        """Let go. Before the end this tells the endpoint to stop."""
         ...
 
 

@@ -22,7 +22,7 @@ from agentspec.config import Settings
 from agentspec.protocols import Drafting, Headers, LiveTurn, ProbeRecord, Upstream, UpstreamRequest
 from agentspec.proxy.asgi import Head
 from agentspec.proxy.endpoints import Endpoint
-from agentspec.proxy.upstream import AiohttpUpstream
+from agentspec.proxy.upstream import HttpUpstream
 from agentspec.verifier.adapters.protocol import EngineAdapter, EngineRequest
 from agentspec.verifier.adapters.registry import adapter_of
 from agentspec.wire.apis import CHAT, WireApi
@@ -76,7 +76,7 @@ class DraftOffers:
             probed = settings.drafts and settings.probes_allowed(endpoint.engine)
             adapter = adapter_of(endpoint.engine) if probed else None
             if adapter is not None and (settings.drafts_shared or not adapter.shares_drafts):
-                root = AiohttpUpstream(endpoint.url.removesuffix("/v1"), _LIMIT_S)
+                root = HttpUpstream(endpoint.url.removesuffix("/v1"), _LIMIT_S)
                 self._doors[endpoint.upstream] = _Door(adapter, root)
 
     def name(

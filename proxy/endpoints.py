@@ -13,7 +13,7 @@ from agentspec.config import Engine, Settings
 from agentspec.errors import RequestError
 from agentspec.protocols import Headers, Upstream, UpstreamRequest
 from agentspec.proxy.asgi import OURS, Scope, end_to_end
-from agentspec.proxy.upstream import AiohttpUpstream
+from agentspec.proxy.upstream import HttpUpstream
 from agentspec.wire.apis import MESSAGES
 
 _OWN_WAY = frozenset({b"host", b"content-length", b"accept-encoding", b"expect"})
@@ -117,7 +117,7 @@ def _plain(key: SecretStr | None) -> str:
 
 
 def _endpoint(url: str, engine: Engine, models: tuple[str, ...], key: str, settings: Settings) -> Endpoint:
-    upstream = AiohttpUpstream(url, settings.upstream_timeout_s)
+    upstream = HttpUpstream(url, settings.upstream_timeout_s)
     return Endpoint(url, engine, models, _key_headers(engine, key), upstream)
 
 

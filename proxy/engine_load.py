@@ -12,7 +12,7 @@ from agentspec.gating.load import queue_depth
 from agentspec.protocols import Upstream, UpstreamRequest
 from agentspec.proxy.brakes import Brakes
 from agentspec.proxy.endpoints import Endpoint
-from agentspec.proxy.upstream import AiohttpUpstream
+from agentspec.proxy.upstream import HttpUpstream
 
 log = logging.getLogger("agentspec.load")
 
@@ -39,7 +39,7 @@ class EngineLoad:
         await asyncio.gather(*(self._watch(endpoint) for endpoint in self._asked))
 
     async def _watch(self, endpoint: Endpoint) -> None:
-        engine = AiohttpUpstream(endpoint.url.removesuffix("/v1"), _LIMIT_S)
+        engine = HttpUpstream(endpoint.url.removesuffix("/v1"), _LIMIT_S)
         try:
             while True:
                 told = not self._brakes.wants_load(endpoint.upstream) or await self._ask(engine, endpoint)

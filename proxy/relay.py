@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Protocol
 
 from agentspec.errors import UpstreamError
-from agentspec.protocols import Headers, Pouring, Upstream, UpstreamRequest, UpstreamResponse
+from agentspec.protocols import Headers, Upstream, UpstreamRequest, UpstreamResponse
 from agentspec.proxy.asgi import (
     ChunkWriter,
     ClientGone,
@@ -181,7 +181,7 @@ class _Relay:
     async def _body(self, response: UpstreamResponse, awaited_bytes: int | None) -> None:
         """The body. An endpoint that breaks off breaks our answer off as well: an honest end would be a lie."""
         writer = self._writer if awaited_bytes is None else None
-        if writer is not None and writer.chunked and isinstance(response, Pouring):
+        if writer is not None and writer.chunked:
             await self._pour(response, writer)
             return
         async for chunk in response.chunks():
@@ -192,7 +192,7 @@ class _Relay:
         if awaited_bytes != 0:
             await self._send(_body_message(b"", more=False))
 
-    async def _pour(self, response: Pouring, writer: ChunkWriter) -> None:
+    async def _pour(self, response: UpstreamResponse, writer: ChunkWriter) -> None:
         """A body of unknown length, each chunk in the step in which it came."""
 
         def take(chunk: bytes) -> bool:

@@ -1,45 +1,43 @@
-"""The way to the model endpoint: aiohttp behind the `Upstream` protocol.
+"""The way to one model endpoint: connections that are kept, requests that are sent again where that is safe.
 
-aiohttp's defaults are wrong for a proxy: no cookie jar (tenants would share it), no total timeout, no automatic
-decompression, no URL re-quoting, no environment proxies, no limit on connections, no redirects.
+No redirects, no cookies, no proxies of the environment, no limit on connections, nothing decompressed: what the agent
+sent goes out, what the endpoint said comes back.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
-import weakref
+import socket
+import ssl
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from urllib.parse import quote, urlsplit
 
-import aiohttp
-from aiohttp.client_proto import ResponseHandler
+import aiohappyeyeballs
 from tenacity import AsyncRetrying, retry_if_exception, stop_after_attempt, wait_exponential
-from yarl import URL
 
 from agentspec.errors import UpstreamError
 from agentspec.protocols import Headers, UpstreamRequest, UpstreamResponse
-from agentspec.proxy.arrivals import Arrivals, Handler
+from agentspec.proxy.upstream_answer import Answer, BrokenOff, ClosedUnused
+from agentspec.proxy.upstream_connection import Connection
 
 _CONNECT_LIMIT_S = 10.0
-_MAX_HEADER_BYTES = 2**17
+_NEXT_ADDRESS_S = 0.25
+"""A host's next address is tried after so long (RFC 8305, section 5)."""
 _KEEP_ALIVE_S = 60.0
 """How long an idle connection is kept: most tools are done by then, and the next turn needs no new handshake."""
+_PORTS = {"http": 80, "https": 443}
+_PLAIN_IN_PATHS = "/%:@!$&'()*+,;=~"
 
 
-def _closed_unused(cause: BaseException | None) -> bool:
-    """Whether a kept connection was closed before one byte of an answer came."""
-    if isinstance(cause, aiohttp.ServerDisconnectedError):
-        return cause.message == aiohttp.ServerDisconnectedError().message  # else it holds what had come
-    return isinstance(cause, aiohttp.ClientOSError)
+class _NoConnection(Exception):
+    """No connection came about, so the endpoint cannot have seen the request: sending it once more is safe."""
 
 
 def _never_arrived(error: BaseException) -> bool:
-    """Whether the endpoint cannot have seen the request, so that sending it once more is safe."""
-    return isinstance(error, UpstreamError) and isinstance(error.__cause__, aiohttp.ClientConnectorError)
+    return isinstance(error, UpstreamError) and isinstance(error.__cause__, _NoConnection)
 
 
 _RETRYING = AsyncRetrying(
@@ -51,126 +49,171 @@ _RETRYING = AsyncRetrying(
 """An endpoint that restarts refuses connections for a moment; one that is away is told of after a third of a second."""
 
 
-@dataclass(slots=True)
-class _Use:
-    """Whether a request went over a connection that was kept from an earlier one."""
+@dataclass(frozen=True, slots=True)
+class _Address:
+    """Where an endpoint is, as a connection needs it."""
 
-    reused: bool = False
+    host: str
+    port: int
+    tls: ssl.SSLContext | None
+    authority: bytes
+    path: str
+
+    @classmethod
+    def of(cls, url: str) -> _Address:
+        parts = urlsplit(url)
+        host = (parts.hostname or "").encode("idna").decode()
+        usual = _PORTS[parts.scheme]
+        port = parts.port or usual
+        named = f"[{host}]" if ":" in host else host
+        authority = named if port == usual else f"{named}:{port}"
+        tls = ssl.create_default_context() if parts.scheme == "https" else None
+        return cls(host, port, tls, authority.encode(), quote(parts.path, safe=_PLAIN_IN_PATHS))
+
+    def head(self, request: UpstreamRequest) -> bytes:
+        """A request's head as it goes out.
+
+        Raises:
+            ValueError: a header or the path has a line of its own.
+        """
+        target = (self.path + request.path).encode("latin-1") or b"/"
+        lines = [b"%b %b HTTP/1.1" % (request.method.encode(), target), b"host: " + self.authority]
+        lines += [b"%b: %b" % pair for pair in request.headers]
+        if request.body or request.method not in ("GET", "HEAD", "OPTIONS", "TRACE"):
+            lines.append(b"content-length: %d" % len(request.body))
+        head = b"\r\n".join(lines)
+        if head.count(b"\n") != len(lines) - 1 or head.count(b"\r") != len(lines) - 1:
+            raise ValueError("a header holds a line break")
+        return head + b"\r\n\r\n"
 
 
-_using: ContextVar[_Use] = ContextVar("_using")
-
-
-class _Connector(aiohttp.TCPConnector):
-    """Notes for each request whether its connection had been used before."""
-
-    def __init__(self) -> None:
-        super().__init__(limit=0, ttl_dns_cache=60, keepalive_timeout=_KEEP_ALIVE_S)
-        made: type[ResponseHandler] = Handler
-        self._factory = functools.partial(made, loop=self._loop)
-        self._used: weakref.WeakSet[object] = weakref.WeakSet()
-
-    async def connect(self, *args: Any, **kwargs: Any) -> aiohttp.connector.Connection:
-        connection = await super().connect(*args, **kwargs)
-        if connection.protocol in self._used:
-            _using.get().reused = True
-        elif connection.protocol is not None:
-            self._used.add(connection.protocol)
-        return connection
-
-
-class AiohttpUpstream:
-    """One endpoint. Open it inside a running event loop."""
+class HttpUpstream:
+    """One endpoint. Use it inside a running event loop."""
 
     def __init__(self, base_url: str, silence_limit_s: float) -> None:
         self._base = base_url.rstrip("/")
+        self._address = _Address.of(self._base)
         self._silence_limit_s = silence_limit_s
-        self._session: aiohttp.ClientSession | None = None
+        self._idle: list[Connection] = []
+        self._all: set[Connection] = set()
+        self._cleaner: asyncio.TimerHandle | None = None
 
     async def open(self, request: UpstreamRequest) -> UpstreamResponse:
         """Send a request. Again only before the first byte of an answer and only where that is safe: no connection
         came about, or the endpoint had closed a kept connection just before we used it.
         """
-        use = _Use()
+        with self._faults():
+            head = self._address.head(request)
+        kept = self._kept()
         try:
-            return await self._send(request, use)
+            return await self._send(head, request, kept)
         except UpstreamError as error:
-            if use.reused and _closed_unused(error.__cause__):
-                return await self._send(request, _Use())
+            if kept is not None and isinstance(error.__cause__, ClosedUnused):
+                return await self._send(head, request)
             if not _never_arrived(error):
                 raise
-        return await _RETRYING(self._send, request, use)
+        return await _RETRYING(self._send, head, request)
 
-    async def _send(self, request: UpstreamRequest, use: _Use) -> UpstreamResponse:
-        session = self._session or self._start()
-        _using.set(use)
+    async def _send(self, head: bytes, request: UpstreamRequest, kept: Connection | None = None) -> UpstreamResponse:
+        with self._faults():
+            connection = kept or await self._connect()
+            answer = connection.ask(head, request, self._silence_limit_s)
+            try:
+                await answer.head()
+            except BaseException:
+                await answer.close()
+                raise
+        return _Response(answer, self._base)
+
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        """What goes wrong before there is an answer, in words."""
         try:
-            response = await session.request(
-                request.method,
-                _url(self._base + request.path),
-                data=request.body or None,
-                headers=[(name.decode("latin-1"), _as_text(value)) for name, value in request.headers],
-                allow_redirects=False,
-                skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding", "Content-Type"),
-            )
-        except aiohttp.ConnectionTimeoutError as error:
-            raise UpstreamError(
-                f"cannot connect to the endpoint {self._base} within {_CONNECT_LIMIT_S:g} s. Is it running?"
-            ) from error
-        except aiohttp.ServerDisconnectedError as error:
-            raise UpstreamError(f"the endpoint {self._base} closed the connection before it answered") from error
+            yield
         except TimeoutError as error:
             limit = f"{self._silence_limit_s:g} s"
             message = f"the endpoint {self._base} did not answer within {limit} (setting upstream_timeout_s)"
             raise UpstreamError(message, code="upstream_timeout", status=504) from error
-        except (aiohttp.ClientError, OSError, ValueError) as error:
+        except ClosedUnused as error:
+            raise UpstreamError(f"the endpoint {self._base} closed the connection before it answered") from error
+        except (_NoConnection, OSError, ValueError) as error:
             message = f"cannot reach the endpoint {self._base}: {error}. Is it running, and is --upstream right?"
             raise UpstreamError(message) from error
-        return _Response(response, self._base, self._silence_limit_s)
 
-    def _start(self) -> aiohttp.ClientSession:
-        self._session = aiohttp.ClientSession(
-            connector=_Connector(),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_LIMIT_S, sock_read=self._silence_limit_s),
-            auto_decompress=False,
-            trust_env=False,
-            read_bufsize=2**18,
-            max_line_size=_MAX_HEADER_BYTES,
-            max_field_size=_MAX_HEADER_BYTES,
-        )
-        return self._session
+    # Connections
+
+    async def _connect(self) -> Connection:
+        try:
+            async with asyncio.timeout(_CONNECT_LIMIT_S):
+                return await self._dial()
+        except TimeoutError as error:
+            message = f"cannot connect to the endpoint {self._base} within {_CONNECT_LIMIT_S:g} s. Is it running?"
+            raise UpstreamError(message) from error
+        except (OSError, ssl.SSLError, RuntimeError) as error:  # RuntimeError: uvloop, where asyncio has an OSError
+            raise _NoConnection(str(error)) from error
+
+    async def _dial(self) -> Connection:
+        loop, address = asyncio.get_running_loop(), self._address
+        found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+        sock = await aiohappyeyeballs.start_connection(found, happy_eyeballs_delay=_NEXT_ADDRESS_S)
+        name = address.host if address.tls is not None else None
+        made = functools.partial(Connection, self._free, self._all.discard)
+        _, connection = await loop.create_connection(made, sock=sock, ssl=address.tls, server_hostname=name)
+        self._all.add(connection)
+        return connection
+
+    def _kept(self) -> Connection | None:
+        """A connection that has been used before, the latest first."""
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.closing:
+                return connection
+        return None
+
+    def _free(self, connection: Connection) -> None:
+        loop = asyncio.get_running_loop()
+        connection.idle_since_s = loop.time()
+        self._idle.append(connection)
+        if self._cleaner is None:
+            self._cleaner = loop.call_later(_KEEP_ALIVE_S, self._clean)
+
+    def _clean(self) -> None:
+        loop = asyncio.get_running_loop()
+        young = loop.time() - _KEEP_ALIVE_S
+        for connection in self._idle:
+            if connection.idle_since_s <= young:
+                connection.abort()
+        self._idle = [one for one in self._idle if not one.closing]
+        self._cleaner = None
+        if self._idle:
+            self._cleaner = loop.call_at(self._idle[0].idle_since_s + _KEEP_ALIVE_S, self._clean)
 
     async def close(self) -> None:
-        if self._session is not None:
-            await self._session.close()
+        """Close all connections."""
+        if self._cleaner is not None:
+            self._cleaner.cancel()
+        for connection in list(self._all):
+            connection.abort()
+        await asyncio.sleep(0)  # the event loop closes sockets when its tasks have paused
 
 
 class _Response:
-    def __init__(self, response: aiohttp.ClientResponse, base: str, silence_limit_s: float) -> None:
-        self._response = response
+    """An answer whose faults are told in words. Implements `UpstreamResponse`."""
+
+    def __init__(self, answer: Answer, base: str) -> None:
+        self._answer = answer
         self._base = base
-        self._arrivals = Arrivals(response, silence_limit_s)
-        self.status = response.status
-        self._cut = _watch_for_a_cut(response)
-        self.headers: Headers = [(name.lower(), value) for name, value in response.raw_headers]
+        self.status = answer.status
+        self.headers: Headers = answer.headers
 
     async def chunks(self) -> AsyncIterator[bytes]:
         with self._faults():
-            while chunk := await self._arrivals.next():
+            async for chunk in self._answer.chunks():
                 yield chunk
-            self._check_cut()
 
     async def pour(self, take: Callable[[bytes], bool]) -> bool:
         with self._faults():
-            whole = await self._arrivals.pour(take)
-            if whole:
-                self._check_cut()
-            return whole
-
-    def _check_cut(self) -> None:
-        if self._cut is not None and self._cut.done() and (error := self._cut.exception()) is not None:
-            raise aiohttp.ClientConnectionError(str(error))
+            return await self._answer.pour(take)
 
     @contextmanager
     def _faults(self) -> Iterator[None]:
@@ -178,38 +221,8 @@ class _Response:
             yield
         except TimeoutError as error:
             raise UpstreamError("the endpoint fell silent", code="upstream_timeout", status=504) from error
-        except (aiohttp.ClientError, OSError) as error:
+        except BrokenOff as error:
             raise UpstreamError(f"the endpoint {self._base} broke off: {error}", code="upstream_broke_off") from error
 
     async def close(self) -> None:
-        self._arrivals.over()
-        if self._response.content.at_eof():
-            self._response.release()
-            return
-        self._response.close()
-        await asyncio.sleep(0)  # let the transport close its socket
-
-
-def _watch_for_a_cut(response: aiohttp.ClientResponse) -> asyncio.Future[None] | None:
-    """Tells an answer that ends with its connection from one that was cut off: aiohttp takes both for a good end."""
-    framed = "content-length" in response.headers or "transfer-encoding" in response.headers
-    connection = response.connection
-    protocol = connection.protocol if connection is not None and not framed else None
-    closed: asyncio.Future[None] | None = getattr(protocol, "closed", None)
-    if closed is not None:
-        closed.add_done_callback(lambda done: done.cancelled() or done.exception())
-    return closed
-
-
-@functools.lru_cache(maxsize=256)
-def _url(text: str) -> URL:
-    """Agents ask under few paths, again and again."""
-    return URL(text, encoded=True)
-
-
-def _as_text(value: bytes) -> str:
-    """aiohttp writes header values as UTF-8, so what is UTF-8 keeps its bytes; the rest is read as Latin-1."""
-    try:
-        return value.decode("utf-8")
-    except UnicodeDecodeError:
-        return value.decode("latin-1")
+        await self._answer.close()

@@ -23,7 +23,7 @@ from agentspec.proxy.dashboard.entrance import Viewer
 from agentspec.proxy.desk import Desk
 from agentspec.proxy.runtimes import Runtimes
 
-_PARTS = ("agentspec-proxy", "sqlalchemy", "uvicorn", "aiohttp", "starlette")
+_PARTS = ("agentspec-proxy", "sqlalchemy", "uvicorn", "httptools", "starlette")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,18 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-HEAVY = ["torch", "transformers", "openai", "sqlalchemy", "aiohttp", "httpx", "pydantic", "msgspec", "uvicorn", "rich"]
+HEAVY = [
+    "torch",
+    "transformers",
+    "openai",
+    "sqlalchemy",
+    "httptools",
+    "httpx",
+    "pydantic",
+    "msgspec",
+    "uvicorn",
+    "rich",
+]
 
 
 def run(code: str, cwd: Path, path: Path | None = None) -> str:
@@ -34,7 +45,7 @@ def test_importing_agentspec_loads_nothing_big(tmp_path: Path) -> None:
 
 def test_declaring_a_tool_loads_neither_the_proxy_nor_the_model(tmp_path: Path) -> None:
     big = loaded("from agentspec import speculate", tmp_path)
-    assert not set(big) & {"torch", "transformers", "openai", "sqlalchemy", "aiohttp", "uvicorn", "rich"}
+    assert not set(big) & {"torch", "transformers", "openai", "sqlalchemy", "httptools", "uvicorn", "rich"}
 
 
 def test_the_command_loads_no_model(tmp_path: Path) -> None:

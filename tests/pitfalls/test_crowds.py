@@ -196,7 +196,9 @@ async def test_after_a_storm_of_cancelled_requests_all_ten_of_ten_succeed_and_no
     assert (await client.get("/agentspec/status")).json()["faults"] == faults
 
 
-@pytest.mark.parametrize("module", ["app", "turn", "relay", "upstream", "asgi"])
+@pytest.mark.parametrize(
+    "module", ["app", "turn", "relay", "upstream", "upstream_connection", "upstream_answer", "asgi"]
+)
 def test_no_slow_client_and_no_framework_stands_in_every_requests_way(module: str) -> None:
     """Rows: "httpx costs 4x / 16x / 84x the CPU of aiohttp", "BaseHTTPMiddleware hides the disconnect"."""
     tree = ast.parse((ROOT / "proxy" / f"{module}.py").read_text())

@@ -14,7 +14,7 @@ import pytest
 from agentspec.errors import UpstreamError
 from agentspec.protocols import UpstreamRequest
 from agentspec.proxy import upstream as upstreams_module
-from agentspec.proxy.upstream import AiohttpUpstream
+from agentspec.proxy.upstream import HttpUpstream
 
 pytestmark = pytest.mark.anyio
 
@@ -26,18 +26,18 @@ WHOLE = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
 
 
 @pytest.fixture
-async def refusing(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[socket.socket, AiohttpUpstream]]:
+async def refusing(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[socket.socket, HttpUpstream]]:
     """A port that refuses connections until somebody listens, and the way to it."""
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
-        upstream = AiohttpUpstream(f"http://127.0.0.1:{closed.getsockname()[1]}", 5.0)
+        upstream = HttpUpstream(f"http://127.0.0.1:{closed.getsockname()[1]}", 5.0)
         yield closed, upstream
         await upstream.close()
 
 
 @pytest.mark.parametrize("refusals", [1, 2])
 async def test_an_endpoint_that_restarts_is_asked_again_until_it_is_back(
-    refusing: tuple[socket.socket, AiohttpUpstream], monkeypatch: pytest.MonkeyPatch, refusals: int
+    refusing: tuple[socket.socket, HttpUpstream], monkeypatch: pytest.MonkeyPatch, refusals: int
 ) -> None:
     closed, upstream = refusing
     seen: list[bytes] = []
@@ -63,7 +63,7 @@ async def test_an_endpoint_that_restarts_is_asked_again_until_it_is_back(
 
 
 async def test_a_restart_of_a_fifth_of_a_second_is_waited_for(
-    refusing: tuple[socket.socket, AiohttpUpstream], monkeypatch: pytest.MonkeyPatch
+    refusing: tuple[socket.socket, HttpUpstream], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits: list[float] = []
 

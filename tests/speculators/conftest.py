@@ -14,7 +14,7 @@ import pytest
 from agentspec.config import Engine as Kind
 from agentspec.protocols import LiveTurn, ProbeRecord
 from agentspec.proxy.live import Live
-from agentspec.proxy.upstream import AiohttpUpstream
+from agentspec.proxy.upstream import HttpUpstream
 from agentspec.wire.apis import CHAT, WireApi
 
 PROBE_TEXT = ["get", "_order", '", "arguments": {"order_id": ', '"A1"', "}}"]
@@ -100,8 +100,8 @@ async def engine() -> AsyncIterator[Engine]:
 
 
 @pytest.fixture
-async def upstream(engine: Engine) -> AsyncIterator[AiohttpUpstream]:
-    made = AiohttpUpstream(engine.url, 20.0)
+async def upstream(engine: Engine) -> AsyncIterator[HttpUpstream]:
+    made = HttpUpstream(engine.url, 20.0)
     yield made
     await made.close()
 
@@ -146,7 +146,7 @@ def log() -> Log:
 
 
 @pytest.fixture
-def make_turn(upstream: AiohttpUpstream) -> Callable[..., Live]:
+def make_turn(upstream: HttpUpstream) -> Callable[..., Live]:
     """A turn of a request; the test feeds its events."""
 
     def make(headers: list[tuple[bytes, bytes]] | None = None, api: WireApi = CHAT, **more: Any) -> Live:

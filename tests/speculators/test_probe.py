@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import math
 from typing import Any
@@ -303,7 +304,7 @@ async def test_after_three_refusals_in_a_row_the_model_is_left_alone(
 async def test_an_engine_that_is_away_costs_nothing_but_the_probe(
     speculator: ProbeSpeculator, engine: Any, log: Any, make_turn: Any, upstream: Any
 ) -> None:
-    upstream._base = "http://127.0.0.1:1/v1"
+    upstream._address = dataclasses.replace(upstream._address, port=1)
     turn = make_turn()
     run = Run(speculator, turn)
     turn.take(TextDelta("text"))

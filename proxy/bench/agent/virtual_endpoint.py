@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -214,6 +214,11 @@ class _Response:
             if piece.tokens <= 1:
                 await self._machine.work(self._piece_s, proxy=True)
             yield piece.data
+
+    async def pour(self, take: Callable[[bytes], bool]) -> bool:
+        async for chunk in self.chunks():
+            take(chunk)
+        return True
 
     async def close(self) -> None:
         return
