@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from agentspec.calls import ToolCall, canonical_json, parse_arguments
+from agentspec.calls import ToolCall, parse_arguments
 
 SYSTEM, USER, ASSISTANT, TOOL = "system", "user", "assistant", "tool"
 
@@ -194,8 +194,15 @@ def same_calls(one: Sequence[ToolCall], other: Sequence[ToolCall]) -> bool:
 
 
 def _same_call(one: ToolCall, other: ToolCall) -> bool:
-    if one.name != other.name:
-        return False
-    if one.arguments == other.arguments:  # 1 == True in Python, so what is equal is looked at again
-        return canonical_json(plain_numbers(one.arguments)) == canonical_json(plain_numbers(other.arguments))
-    return False
+    return one.name == other.name and same_json(one.arguments, other.arguments)
+
+
+def same_json(one: Any, other: Any) -> bool:
+    """Whether two values are the same JSON: 1.0 is 1; true is not, though Python has it so."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same_json(value, other[key]) for key, value in one.items())
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same_json, one, other))
+    if isinstance(one, bool) or isinstance(other, bool):
+        return one is other
+    return bool(one == other)

@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from agentspec import trajectory as rules
-from agentspec.calls import ToolCall
+from agentspec.calls import ToolCall, canonical_json
 from agentspec.wire.chat import read_message
 
 
@@ -160,3 +160,14 @@ def test_depth_counts_calls_since_the_user_spoke() -> None:
     assert rules.depth([]) == 0
     assert rules.depth(said([asked])) == 0
     assert rules.depth(said([called, asked, called, result, called, result])) == 2
+
+
+LEAVES = st.sampled_from([None, True, False, 0, 1, 2, 0.0, -0.0, 1.0, 1.5, "", "1", "a"])
+VALUES = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("ab"), inner))
+
+
+@given(VALUES, VALUES)
+def test_the_same_json_is_what_is_written_the_same(one: Any, other: Any) -> None:
+    for left, right in ((one, other), (one, one), (other, one)):
+        written = [canonical_json(rules.plain_numbers(value)) for value in (left, right)]
+        assert rules.same_json(left, right) == (written[0] == written[1])

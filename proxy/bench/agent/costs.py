@@ -2,7 +2,7 @@
 
 An agent plays tasks of few and of many calls, with short and with long reasoning. What the proxy's process and the
 agent's take more for the one than for the other is the cost of a request and of a token; what they take more with a
-proxy that always predicts, right and at once, is the cost of a bet. What is there once (clients, connections) cancels.
+proxy that always predicts, right and at once, is the cost of a bet. Clients are made before, connections cancel.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from agentspec.proxy.bench.agent.machine import Costs
 from agentspec.proxy.bench.agent.serve import Serving, arm_process
 from agentspec.proxy.bench.agent.synthetic_tools import toolbox
 from agentspec.proxy.bench.agent.virtual_world import past_of
-from agentspec.proxy.bench.playing import played_ahead, played_direct
+from agentspec.proxy.bench.playing import Ahead, Direct
 from agentspec.proxy.bench.wire_arms import cpu_clock_s
 from agentspec.proxy.replay.deltas import completion_tokens
 from agentspec.proxy.replay.endpoint import Pace
@@ -125,13 +125,10 @@ def _proxy(stack: ExitStack, arm: str, upstream: str, file: Path) -> _Proxy:
 
 
 def _spent(task: Recording, proxy: _Proxy) -> Spent:
-    proxy_s, agent_s = cpu_clock_s(proxy.pid), time.process_time()
-    _play(task, proxy)
-    return Spent(cpu_clock_s(proxy.pid) - proxy_s, time.process_time() - agent_s)
-
-
-def _play(task: Recording, proxy: _Proxy) -> None:
-    played_ahead(task, synthetic.library(), proxy.url, toolbox(task.task_id, 0.0))
+    with closing(Ahead(proxy.url, toolbox(task.task_id, 0.0))) as agent:
+        proxy_s, agent_s = cpu_clock_s(proxy.pid), time.process_time()
+        agent.play(task, synthetic.library())
+        return Spent(cpu_clock_s(proxy.pid) - proxy_s, time.process_time() - agent_s)
 
 
 def _relay_s(tasks: Sequence[Recording], endpoint: str, proxy: _Proxy) -> float:
@@ -147,9 +144,10 @@ def _relay_s(tasks: Sequence[Recording], endpoint: str, proxy: _Proxy) -> float:
 
 
 def _taken_s(task: Recording, way: str) -> float:
-    began_s = time.perf_counter()
-    played_direct(task, synthetic.library(), way, toolbox(task.task_id, 0.0))
-    return time.perf_counter() - began_s
+    with closing(Direct(way, toolbox(task.task_id, 0.0))) as agent:
+        began_s = time.perf_counter()
+        agent.play(task, synthetic.library())
+        return time.perf_counter() - began_s
 
 
 def _handed_over_s(database: Path) -> float:
