@@ -129,7 +129,7 @@ class Answer:
         if self._take is not None:
             self._hand_on()
             self._waits_since_s = self._loop.time()
-        if self._held_bytes > _MAX_HELD_BYTES:
+        if self._held_bytes > _MAX_HELD_BYTES and not self._whole:  # else the connection is another answer's
             self._tap.pause()
         if self._take is None or self._full or self._whole or self._error:
             self._wake()
@@ -169,7 +169,8 @@ class Answer:
         data = held[0] if len(held) == 1 else b"".join(held)
         held.clear()
         self._held_bytes = 0
-        self._tap.resume()
+        if not self._whole:
+            self._tap.resume()
         return data
 
     async def _wait(self) -> None:

@@ -44,7 +44,7 @@ class Wireless(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__()
         self.written = b""
-        self.aborted = False
+        self.aborted = self.paused = False
 
     def write(self, data: Any) -> None:
         self.written += data
@@ -55,9 +55,11 @@ class Wireless(asyncio.Transport):
     def is_closing(self) -> bool:
         return self.aborted
 
-    def pause_reading(self) -> None: ...
+    def pause_reading(self) -> None:
+        self.paused = True
 
-    def resume_reading(self) -> None: ...
+    def resume_reading(self) -> None:
+        self.paused = False
 
 
 async def fed(pieces: list[bytes], *, pours: bool, ends: bool = False) -> tuple[int, Headers, bytes, int]:
@@ -160,6 +162,25 @@ async def test_what_a_taker_raises_is_told_to_whoever_pours() -> None:
         await pouring
     await answer.close()
     assert connection.closing, "the endpoint is told to stop"
+
+
+async def test_only_the_answer_that_comes_holds_its_connection_up() -> None:
+    large = b"x" * 2**19
+    whole = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % len(large) + large
+    wire, connection = Wireless(), Connection(lambda _: None, lambda _: None)
+    connection.connection_made(wire)
+    first = connection.ask(b"", ASKED, 5.0)
+    connection.data_received(whole)
+    assert not wire.paused, "nobody has taken it yet, but all of it is here"
+    second = connection.ask(b"", ASKED, 5.0)
+    connection.data_received(whole[:-1])
+    assert wire.paused
+    assert b"".join([chunk async for chunk in first.chunks()]) == large
+    assert wire.paused, "for the second answer"
+    taking = asyncio.ensure_future(anext(second.chunks()))
+    assert await taking == large[:-1]
+    assert not wire.paused
+    await second.close()
 
 
 # On real sockets

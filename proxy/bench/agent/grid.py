@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import multiprocessing
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -46,14 +47,17 @@ def run_grid(pool: Executor, costs: Costs, seed: int = 1, progress: Progress = l
 @contextmanager
 def executor(jobs: int) -> Iterator[Executor]:
     """Processes for work that is all CPU."""
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), collect_seldom) as pool:
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _settle_in) as pool:
         yield pool
 
 
-def collect_seldom() -> None:
-    """As the server does: what is here stays, and a short run makes little to collect."""
+def _settle_in() -> None:
+    """Collect seldom, as the server does: a short run makes little to collect. What proxies warn of in virtual time is
+    no news to whoever waits for the figures.
+    """
     gc.freeze()
     gc.set_threshold(200_000, 50, 50)
+    logging.getLogger("agentspec").setLevel(logging.ERROR)
 
 
 def _groups(cells: Iterable[Cell]) -> list[list[Cell]]:

@@ -192,6 +192,7 @@ async def _on(setting: Setting, predicts: Predicts, memories: Memories | None) -
         lambda desk, usual: predicts(endpoint, desk, usual),
     )
     given: dict[str, Any] = {"upstream": URL, "engine": setting.engine, "database": "sqlite://", "memory_database": ""}
+    given |= {"engine_metrics": False, "drafts": False}  # asked over sockets, and there are none here
     settings = Settings(memory=memories is not None, holdout_share=0.0, **given, **setting.options)
     app = build(settings, parts=parts)
     await app.start()
