@@ -18,12 +18,12 @@ from functools import partial
 
 from agentspec.memory.migrations.opening import Patience
 from agentspec.memory.store import Limits, MemoryStore, Shelf, Storable
+from agentspec.memory.unhurried import unhurried
 from agentspec.recollection import Past, Recollection
 
 log = logging.getLogger("agentspec.memory")
 
-_GATHER_S = 0.1
-_MAX_BATCH = 200
+_GATHER_S, _MAX_BATCH = 0.1, 200
 _Task = tuple[str, Past] | Callable[[], None] | None
 """A trajectory to learn, something else to do, or the end."""
 
@@ -170,7 +170,7 @@ class Keeper:
             self.dropped += len(pasts)  # they may tell what another process was just made to forget
             return
         if shelf is not None and (memory := self._current(shelf)) is not None:
-            for past in pasts:
+            for past in unhurried(pasts, self._closing.wait):
                 self._teach(memory, past)
             with self._lock:
                 if not shelf.loaded and not shelf.stale:
