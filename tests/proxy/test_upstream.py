@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -281,6 +282,37 @@ async def test_a_request_that_is_let_go_of_ends_its_connection(way: Way) -> None
     await asyncio.wait_for(endpoint.answered.wait(), 5)
     asking.cancel()
     await asyncio.wait_for(endpoint.ended.wait(), 5)
+
+
+async def test_requests_that_are_cancelled_at_any_time_leave_nothing_behind() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            while await reader.readuntil(b"{}"):
+                await asyncio.sleep(rng.uniform(0.0, 0.005))
+                writer.write(ANSWERS["chunks"][:-9])
+                await asyncio.sleep(rng.uniform(0.0, 0.005))
+                writer.write(ANSWERS["chunks"][-9:])
+        writer.close()
+
+    async def hasty() -> None:
+        for _ in range(40):
+            asking = asyncio.ensure_future(asked(upstream))
+            await asyncio.wait({asking}, timeout=rng.uniform(0.0, 0.015))
+            asking.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                assert await asking == (200, b"hello world")
+
+    rng = random.Random(7)
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    upstream = HttpUpstream(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", 5.0)
+    await asyncio.gather(*(hasty() for _ in range(20)))
+    await asyncio.sleep(0.1)
+    assert upstream._all == set(upstream._idle)
+    assert await asyncio.gather(*(asked(upstream) for _ in range(10))) == [(200, b"hello world")] * 10
+    await upstream.close()
+    await asyncio.sleep(0.1)
+    assert not upstream._all
+    server.close()
 
 
 async def test_idle_connections_are_closed_after_a_while(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
