@@ -57,7 +57,8 @@ def endpoint_url(value: str) -> str:
     value = value.strip().rstrip("/")
     parts = urlsplit(value)
     try:
-        usable = parts.scheme in ("http", "https") and parts.hostname and (parts.port is None or parts.port > 0)
+        named = parts.hostname and parts.hostname.encode("idna")
+        usable = parts.scheme in ("http", "https") and named and (parts.port is None or parts.port > 0)
     except ValueError:
         usable = False
     if not usable or any(char.isspace() for char in value):

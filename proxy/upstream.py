@@ -159,7 +159,8 @@ class HttpUpstream:
         name = address.host if address.tls is not None else None
         made = functools.partial(Connection, self._free, self._all.discard)
         _, connection = await loop.create_connection(made, sock=sock, ssl=address.tls, server_hostname=name)
-        self._all.add(connection)
+        if not connection.closing:
+            self._all.add(connection)
         return connection
 
     def _kept(self) -> Connection | None:

@@ -43,8 +43,11 @@ class Connection(asyncio.Protocol):
 
     def ask(self, head: bytes, request: UpstreamRequest, silence_limit_s: float) -> Answer:
         """Send a request: its head as it goes out, and its body."""
-        assert self._transport is not None
-        self._answer = answer = Answer(self, silence_limit_s)
+        answer = Answer(self, silence_limit_s)
+        if self._transport is None:  # it was closed while it was handed over
+            answer.on_fault(ClosedUnused("the connection was closed"))
+            return answer
+        self._answer = answer
         self._bodiless = request.method == "HEAD"
         self._began, self._head_bytes = False, 0
         self._transport.write(head + request.body)

@@ -19,7 +19,7 @@ from agentspec.errors import UpstreamError
 from agentspec.protocols import Headers, UpstreamRequest
 from agentspec.proxy import upstream as upstream_module
 from agentspec.proxy.upstream import HttpUpstream, _Address
-from agentspec.proxy.upstream_answer import BrokenOff
+from agentspec.proxy.upstream_answer import BrokenOff, ClosedUnused
 from agentspec.proxy.upstream_connection import Connection
 
 pytestmark = pytest.mark.anyio
@@ -163,6 +163,16 @@ async def test_what_a_taker_raises_is_told_to_whoever_pours() -> None:
         await pouring
     await answer.close()
     assert connection.closing, "the endpoint is told to stop"
+
+
+async def test_a_connection_that_was_closed_before_it_was_used_is_told() -> None:
+    connection = Connection(lambda _: None, lambda _: None)
+    connection.connection_made(Wireless())
+    connection.connection_lost(None)
+    answer = connection.ask(b"", ASKED, 5.0)
+    with pytest.raises(ClosedUnused):
+        await answer.head()
+    await answer.close()
 
 
 async def test_only_the_answer_that_comes_holds_its_connection_up() -> None:

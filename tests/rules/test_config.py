@@ -118,6 +118,7 @@ def test_what_is_wrong_in_the_environment_is_named(monkeypatch: pytest.MonkeyPat
         "http://host:99999/v1",
         "http://[::1/v1",
         "http://a b/v1",
+        "http://a..b/v1",
         "v1",
     ],
 )
