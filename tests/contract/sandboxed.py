@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from agentspec.calls import ToolCall
+from agentspec.proxy.live import Live
 from agentspec.tools_sandbox.declare import declared
 from tests.contract.scripted import Gate, Step, asks_for, eventually, speaks
 from tests.contract.support import Guesses
@@ -121,6 +122,10 @@ class Scene:
         """The agent's next request, with the results of its calls; it is answered without a call."""
         self.guesses = []
         self.think(*speaks(), agent=agent)
+        turns = (
+            self.proxy.deps.index._order.values()
+        )  # until one is over it may be guessed in, and the next guess is near
+        eventually(lambda: not any(isinstance(turn.answer, Live) for turn in list(turns)), "all turns are over")
 
     def bets(self, count: int = 1) -> list[dict[str, Any]]:
         """The ledger's bets as soon as there are so many, in the order in which they were offered."""
