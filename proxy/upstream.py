@@ -149,7 +149,7 @@ class HttpUpstream:
         except TimeoutError as error:
             message = f"cannot connect to the endpoint {self._base} within {_CONNECT_LIMIT_S:g} s. Is it running?"
             raise UpstreamError(message) from error
-        except (OSError, ssl.SSLError, RuntimeError) as error:  # RuntimeError: uvloop, where asyncio has an OSError
+        except (OSError, RuntimeError) as error:  # RuntimeError: uvloop, where asyncio has an OSError
             raise _NoConnection(str(error)) from error
 
     async def _dial(self) -> Connection:

@@ -51,7 +51,7 @@ class Answer:
             more.
 
     Attributes:
-        status, headers: once `head` has returned. Names in lower case.
+        status, headers: once `head` has returned; before that the status is 0. Names in lower case.
     """
 
     def __init__(self, tap: Tap, silence_limit_s: float) -> None:
@@ -60,7 +60,7 @@ class Answer:
         self._tap = tap
         self._limit_s = silence_limit_s
         self._loop = asyncio.get_running_loop()
-        self._headed = self._whole = self._full = False
+        self._whole = self._full = False
         self._error: Exception | None = None
         self._held: list[bytes] = []
         self._held_bytes = 0
@@ -76,9 +76,9 @@ class Answer:
             TimeoutError: nothing came within the limit.
             BrokenOff: what came was no answer, or nothing came and the connection ended.
         """
-        while not (self._headed or self._error):
+        while not (self.status or self._error):
             await self._wait()
-        if not self._headed:
+        if not self.status:
             self._raise()
 
     async def chunks(self) -> AsyncIterator[bytes]:
@@ -136,7 +136,7 @@ class Answer:
 
     def on_head(self, status: int, headers: list[tuple[bytes, bytes]]) -> None:
         """Status and headers."""
-        self.status, self.headers, self._headed = status, headers, True
+        self.status, self.headers = status, headers
 
     def on_body(self, data: bytes) -> None:
         """A piece of the body."""

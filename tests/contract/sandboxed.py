@@ -122,9 +122,7 @@ class Scene:
         """The agent's next request, with the results of its calls; it is answered without a call."""
         self.guesses = []
         self.think(*speaks(), agent=agent)
-        turns = (
-            self.proxy.deps.index._order.values()
-        )  # until one is over it may be guessed in, and the next guess is near
+        turns = self.proxy.deps.index._order.values()  # until it is over, the next guess might be made in this turn
         eventually(lambda: not any(isinstance(turn.answer, Live) for turn in list(turns)), "all turns are over")
 
     def bets(self, count: int = 1) -> list[dict[str, Any]]:
